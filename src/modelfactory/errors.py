@@ -1,0 +1,134 @@
+"""One family of errors.
+
+```
+FactoryError
+├── InvalidInput            the user can mend it; exit code 2; raised before work starts where possible
+│   ├── SpecError           a field of a spec
+│   ├── ExperimentError     an experiment file, or two experiments that do not fit together
+│   ├── SourceError         a file or folder that documents or tokenizers come from
+│   ├── WorkspaceError      the folder the factory keeps its state in
+│   ├── CommandError        words on the command line
+│   └── InvalidInputs       several of the above at once
+└── WorkFailed              the input was good, the work was not; exit code 1
+    ├── StageFailed         a stage raised, was killed, or ran out of memory
+    ├── NonFiniteLoss       training met NaN or infinity before an update
+    ├── CheckpointDamaged   the bytes of a checkpoint are not those that were written
+    ├── StageDamaged        the bytes of a stage are not those of its manifest
+    ├── ClaimLost           another process took over the stage that was being published
+    ├── DiskFull            no space left
+    └── Stopped             the user asked to stop
+```
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class FactoryError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class InvalidInput(FactoryError):
+    """What the user gave cannot be used.
+
+    The text names the place (dotted path, file, stage), what was found, what was wanted, and the remedy.
+    """
+
+    def __init__(self, *, place: str, found: str, wanted: str, remedy: str) -> None:
+        self.place = place
+        self.found = found
+        self.wanted = wanted
+        self.remedy = remedy
+        super().__init__(f"{place}: found {found}, wanted {wanted}. {remedy}".rstrip())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by keywords, so that errors cross from a worker to its driver whole."""
+        return _rebuild, (type(self), self.place, self.found, self.wanted, self.remedy)
+
+    def at(self, prefix: str) -> InvalidInput:
+        """Return the same error, placed below `prefix`."""
+        place = f"{prefix}.{self.place}" if self.place else prefix
+        return type(self)(place=place, found=self.found, wanted=self.wanted, remedy=self.remedy)
+
+
+def _rebuild(kind: type[InvalidInput], place: str, found: str, wanted: str, remedy: str) -> InvalidInput:
+    return kind(place=place, found=found, wanted=wanted, remedy=remedy)
+
+
+class SpecError(InvalidInput):
+    """A field of a spec holds what it must not hold."""
+
+
+class ExperimentError(InvalidInput):
+    """An experiment file cannot be loaded, or its experiments contradict each other."""
+
+
+class SourceError(InvalidInput):
+    """A file or folder that documents or tokenizers come from cannot be used."""
+
+
+class WorkspaceError(InvalidInput):
+    """The folder that holds the factory's state cannot be used."""
+
+
+class CommandError(InvalidInput):
+    """Words on the command line name nothing that exists."""
+
+
+class InvalidInputs(InvalidInput):
+    """Several faults at once, so that one reading of the message mends them all."""
+
+    def __init__(self, errors: Sequence[InvalidInput]) -> None:
+        self.errors = tuple(errors)
+        first = self.errors[0]
+        super().__init__(place=first.place, found=first.found, wanted=first.wanted, remedy=first.remedy)
+        lines = "\n".join(f"  {n}. {error}" for n, error in enumerate(self.errors, start=1))
+        self.args = (f"{len(self.errors)} faults:\n{lines}" if len(self.errors) > 1 else str(first),)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the whole list."""
+        return type(self), (self.errors,)
+
+
+class WorkFailed(FactoryError):
+    """The input was good; the work was not."""
+
+
+class StageFailed(WorkFailed):
+    """A stage raised, was killed, or ran out of memory."""
+
+
+class NonFiniteLoss(WorkFailed):
+    """Training met NaN or infinity; nothing was updated and the last good checkpoint stands."""
+
+
+class CheckpointDamaged(WorkFailed):
+    """The bytes of a checkpoint are not those that were written."""
+
+
+class StageDamaged(WorkFailed):
+    """The bytes of a stage are not those of its manifest."""
+
+
+class ClaimLost(WorkFailed):
+    """Another process holds the stage now; what this one made is thrown away."""
+
+
+class DiskFull(WorkFailed):
+    """No space is left where the stage is written."""
+
+
+class Stopped(WorkFailed):
+    """The user asked to stop; the stage ended at the next safe place."""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return "did you mean 'x'?" or the list of known names, for the remedy of an unknown name."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names) or 'none'}."

@@ -1,0 +1,214 @@
+"""The Experiment value and the checks that need more than one of its fields."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from modelfactory.errors import ExperimentError, InvalidInput, SpecError, closest
+from modelfactory.evaluate import Task
+from modelfactory.models import Architecture
+from modelfactory.spec import check_types, identity_json, require
+from modelfactory.tokens import BPE, Mixture, TokenizerFile
+from modelfactory.train import Training
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from modelfactory.data import Dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One model, from documents to evaluations; never where or how it is carried out."""
+
+    name: str = field(metadata={"identity": False})
+    """A label, unique in its file. Give the seed as `seed=N` in it: replicates are told by the rest."""
+    tokenizer: BPE | TokenizerFile
+    mixture: Mixture
+    model: Architecture
+    training: Training
+    evaluations: tuple[Task, ...]
+    """Asked of every checkpoint."""
+
+    def __post_init__(self) -> None:
+        """Check types, then what concerns several fields."""
+        check_types(self)
+        require(self.name.strip() != "", place="Experiment.name", found=self.name, wanted="a name")
+        for error in self._faults():
+            require(
+                False, place=error.place, found=_Shown(error.found), wanted=error.wanted, remedy=error.remedy
+            )
+
+    @property
+    def variant(self) -> str:
+        """The name without its seed: experiments of one variant are replicates."""
+        return variant_name(self.name)
+
+    @property
+    def datasets(self) -> tuple[Dataset, ...]:
+        """Every dataset it reads, each once."""
+        found = [part.dataset for part in self.mixture.parts]
+        if isinstance(self.tokenizer, BPE):
+            found.append(self.tokenizer.dataset)
+        found.extend(task.dataset for task in self.evaluations)
+        return tuple(dict.fromkeys(found))
+
+    def _faults(self) -> Iterator[InvalidInput]:
+        yield from self._batch_faults()
+        yield from self._task_faults()
+        yield from self._leak_faults()
+
+    def _batch_faults(self) -> Iterator[InvalidInput]:
+        length, batch = self.model.max_seq_len, self.training.batch_tokens
+        if length > 0 and batch % length:
+            below = max(batch // length, 1) * length
+            yield ExperimentError(
+                place=f"{self.name}: training.batch_tokens",
+                found=f"{batch}, which is not divisible by model.max_seq_len {length}",
+                wanted="whole sequences in a batch",
+                remedy=f"Use {below} or {(batch // length + 1) * length}.",
+            )
+
+    def _task_faults(self) -> Iterator[InvalidInput]:
+        names = [task.name for task in self.evaluations]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield ExperimentError(
+                place=f"{self.name}: evaluations",
+                found=f"{names.count(name)} tasks named {name!r}",
+                wanted="one name for each task",
+                remedy="Give one of them another `name`.",
+            )
+
+    def _leak_faults(self) -> Iterator[InvalidInput]:
+        """Refuse an evaluation on documents that training may read as well."""
+        for task in self.evaluations:
+            for part in self.mixture.parts:
+                judged, trained = task.dataset, part.dataset
+                if set(judged.sources) & set(trained.sources) and not disjoint(judged, trained):
+                    yield ExperimentError(
+                        place=f"{self.name}: evaluations.{task.name}.dataset",
+                        found=f"documents of {trained.name!r}, on which the mixture trains",
+                        wanted="held-out documents",
+                        remedy="Give both datasets a Split of equal share and salt, one part 'train', "
+                        "the other 'held_out'.",
+                    )
+
+
+class _Shown(str):
+    """Text that is shown as it is, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def disjoint(one: Dataset, other: Dataset) -> bool:
+    """Say whether no document can be in both datasets: the two sides of one split."""
+    a, b = one.split, other.split
+    return a.held_out_share == b.held_out_share and a.salt == b.salt and a.part != b.part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A question about two variants, asked of every task."""
+
+    baseline: str
+    """Name of a variant: an experiment's name without its seed."""
+    variant: str
+
+    def __post_init__(self) -> None:
+        """Refuse a variant that is compared with itself."""
+        check_types(self)
+        require(
+            self.baseline != self.variant,
+            place="Comparison.variant",
+            found=self.variant,
+            wanted="another variant than the baseline",
+        )
+
+
+def variant_name(name: str) -> str:
+    """Return an experiment's name without its `seed=N` part."""
+    bare = re.sub(r"(^|[/,;_ -]+)seed\s*=?\s*\d+", "", name)
+    return bare.strip("/,;_ -") or name
+
+
+def check_together(experiments: Iterable[Experiment]) -> list[InvalidInput]:
+    """Return what is wrong between the experiments of one file."""
+    listed = list(experiments)
+    names = [experiment.name for experiment in listed]
+    faults: list[InvalidInput] = [
+        ExperimentError(
+            place=f"experiment {name!r}",
+            found=f"{names.count(name)} experiments of this name",
+            wanted="one",
+            remedy="Put what differs into the name.",
+        )
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
+    return [*faults, *_replicate_faults(listed)]
+
+
+def _replicate_faults(experiments: list[Experiment]) -> Iterator[InvalidInput]:
+    """Replicates must be equal in all but the seed, else their spread is not seed noise."""
+    by_variant: dict[str, list[Experiment]] = {}
+    for experiment in experiments:
+        by_variant.setdefault(experiment.variant, []).append(experiment)
+    for variant, group in by_variant.items():
+        unlike = {_without_seed(experiment) for experiment in group}
+        if len(unlike) > 1 and len({experiment.name for experiment in group}) == len(group):
+            yield ExperimentError(
+                place=f"variant {variant!r}",
+                found=f"{len(group)} experiments that differ in more than their seed",
+                wanted="replicates, or names that differ in more than the seed",
+                remedy="Put what differs into the name.",
+            )
+        seeds = [experiment.training.seed for experiment in group]
+        if len(set(seeds)) < len(seeds) and len({e.name for e in group}) == len(group):
+            yield ExperimentError(
+                place=f"variant {variant!r}",
+                found=f"seeds {', '.join(map(str, seeds))}",
+                wanted="another training.seed for each replicate",
+                remedy="A replicate with the same seed is the same run and adds no evidence.",
+            )
+
+
+def _without_seed(experiment: Experiment) -> str:
+    """Return an identity that replicates share: everything but the training seed."""
+    training = identity_json(experiment.training).replace(f'"seed":{experiment.training.seed}', '"seed":0')
+    parts = (experiment.tokenizer, experiment.mixture, experiment.model, *experiment.evaluations)
+    return "\n".join([training, *map(identity_json, parts)])
+
+
+def default_comparisons(experiments: Iterable[Experiment]) -> tuple[Comparison, ...]:
+    """Compare the first variant with each other one."""
+    variants = list(dict.fromkeys(experiment.variant for experiment in experiments))
+    return tuple(Comparison(baseline=variants[0], variant=other) for other in variants[1:])
+
+
+def check_comparisons(
+    comparisons: Iterable[Comparison], experiments: Iterable[Experiment]
+) -> list[InvalidInput]:
+    """Return an error for each comparison that names no variant."""
+    variants = list(dict.fromkeys(experiment.variant for experiment in experiments))
+    return [
+        SpecError(
+            place=f"comparisons()[{n}].{side}",
+            found=repr(name),
+            wanted="a variant",
+            remedy=closest(name, variants),
+        )
+        for n, comparison in enumerate(comparisons)
+        for side, name in (("baseline", comparison.baseline), ("variant", comparison.variant))
+        if name not in variants
+    ]
+
+
+def all_variants(experiments: Iterable[Experiment]) -> tuple[Comparison, ...]:
+    """Compare every variant with every other one."""
+    variants = list(dict.fromkeys(experiment.variant for experiment in experiments))
+    return tuple(Comparison(baseline=one, variant=other) for one, other in combinations(variants, 2))

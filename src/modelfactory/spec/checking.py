@@ -1,0 +1,218 @@
+"""Values against their annotations, at declaration."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any, Literal, Union, get_args, get_origin
+
+from modelfactory.errors import InvalidInput, SpecError
+from modelfactory.spec.writing import object_name
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def not_identity(**options: Any) -> Any:
+    """Declare a field that says where, not what: it stays out of the fingerprint."""
+    return dataclasses.field(metadata={"identity": False}, **options)
+
+
+_collector: ContextVar[list[SpecError] | None] = ContextVar("collector", default=None)
+
+
+@contextmanager
+def collecting() -> Iterator[list[SpecError]]:
+    """Gather what `require` finds inside the block, so that all faults of a file are told at once."""
+    found: list[SpecError] = []
+    token = _collector.set(found)
+    try:
+        yield found
+    finally:
+        _collector.reset(token)
+
+
+def require(condition: bool, *, place: str, found: object, wanted: str, remedy: str = "") -> None:
+    """Raise SpecError unless `condition` holds; `found` is shown by its repr.
+
+    Inside `collecting()` the error is kept and the caller goes on.
+    """
+    if condition:
+        return
+    error = SpecError(place=place, found=repr(found), wanted=wanted, remedy=remedy)
+    collected = _collector.get()
+    if collected is None:
+        raise error
+    if all(str(error) != str(known) for known in collected):
+        collected.append(error)
+
+
+def check_types(spec: object) -> None:
+    """Convert every field of `spec` to its annotated type.
+
+    Raises:
+        SpecError: a field holds a value of another type, a number that is not finite, a value that can be
+            changed later (list, dict, set), or a function or class that no other process can import.
+    """
+    cls = type(spec)
+    check_class(cls)
+    for name, annotation in field_types(cls).items():  # type: ignore[arg-type]
+        value = getattr(spec, name)
+        checked = checked_value(value, annotation, f"{cls.__name__}.{name}")
+        if checked is not value:
+            object.__setattr__(spec, name, checked)  # the dataclass is frozen for everybody else
+
+
+def check_class(cls: type) -> None:
+    """Raise SpecError unless `cls` is a frozen dataclass that another process can import."""
+    params = getattr(cls, "__dataclass_params__", None)
+    require(
+        params is not None and params.frozen,
+        place=cls.__name__,
+        found=cls,
+        wanted="a frozen dataclass",
+        remedy="Declare it with @dataclass(frozen=True, kw_only=True).",
+    )
+    object_name(cls, cls.__name__)
+
+
+@lru_cache(maxsize=1024)
+def field_types(cls: type) -> dict[str, Any]:
+    """Return the resolved annotation of every field of a dataclass."""
+    try:
+        hints = typing.get_type_hints(cls)
+    except NameError as error:
+        raise SpecError(
+            place=cls.__name__,
+            found=f"an annotation that cannot be resolved ({error})",
+            wanted="annotations whose names exist when the program runs",
+            remedy="Import them outside `if TYPE_CHECKING:`.",
+        ) from error
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def checked_value(value: Any, annotation: Any, place: str) -> Any:
+    """Return `value` as its annotated type, or raise SpecError naming `place`."""
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return _one_of(value, annotation, place)
+    if origin is Literal:
+        choices = get_args(annotation)
+        known = any(value == choice and type(value) is type(choice) for choice in choices)
+        require(known, place=place, found=value, wanted=f"one of {', '.join(map(repr, choices))}")
+        return value
+    if origin is tuple or annotation is tuple:
+        return _checked_tuple(value, get_args(annotation), place)
+    if annotation in _PLAIN:
+        return _PLAIN[annotation](value, place)
+    _refuse_mutable(value, place)
+    return _checked_object(value, annotation, place)
+
+
+def _one_of(value: Any, annotation: Any, place: str) -> Any:
+    """Prefer the member whose type is exactly the value's: `1` in `float | int` stays a whole number."""
+    members = get_args(annotation)
+    if type(value) in members:
+        members = (type(value),)
+    problems: list[InvalidInput] = []
+    for member in members:
+        with collecting() as faults:
+            checked = checked_value(value, member, place)
+        if not faults:
+            return checked
+        problems.extend(faults)
+    wanted = " or ".join(dict.fromkeys(problem.wanted for problem in problems))
+    require(False, place=place, found=value, wanted=wanted, remedy=problems[-1].remedy)
+    return value
+
+
+def _checked_tuple(value: Any, members: tuple[Any, ...], place: str) -> Any:
+    _refuse_mutable(value, place)
+    require(isinstance(value, tuple), place=place, found=value, wanted="a tuple")
+    if not isinstance(value, tuple):
+        return value  # the fault is collected
+    if not members:
+        members = (Any, ...)
+    if len(members) == 2 and members[1] is ...:
+        members = (members[0],) * len(value)
+    require(len(members) == len(value), place=place, found=value, wanted=f"{len(members)} values")
+    if len(members) != len(value):
+        return value  # the fault is collected
+    checked = tuple(
+        checked_value(item, member, f"{place}[{n}]")
+        for n, (item, member) in enumerate(zip(value, members, strict=True))
+    )
+    same = all(new is old for new, old in zip(checked, value, strict=True))
+    return value if same else checked
+
+
+def _refuse_mutable(value: Any, place: str) -> None:
+    require(
+        not isinstance(value, (list, dict, set, bytearray)),
+        place=place,
+        found=value,
+        wanted="a value that cannot change after the plan",
+        remedy="Use a tuple (of pairs, in place of a dict).",
+    )
+
+
+def _checked_object(value: Any, annotation: Any, place: str) -> Any:
+    """Check specs, functions and classes; an abstract annotation (a Protocol, Any) takes any of them."""
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        require(isinstance(value, annotation), place=place, found=value, wanted=f"a {annotation.__name__}")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        scalar = annotation is Any or annotation is object
+        require(scalar, place=place, found=value, wanted=f"a {getattr(annotation, '__name__', annotation)}")
+        return _plain_real(value, place) if isinstance(value, float) else value
+    if isinstance(value, tuple):
+        return _checked_tuple(value, (Any, ...), place)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        check_class(type(value))
+        return value
+    object_name(value, place)
+    return value
+
+
+def _plain_real(value: Any, place: str) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    require(number, place=place, found=value, wanted="a real number")
+    if not number:
+        return math.nan  # the fault is collected
+    require(math.isfinite(value), place=place, found=value, wanted="a finite number")
+    return float(value) + 0.0 if not isinstance(value, float) or value == 0 else value
+
+
+def _plain_whole(value: Any, place: str) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    require(whole, place=place, found=value, wanted="a whole number")
+    return typing.cast("int", value)
+
+
+def _plain_truth(value: Any, place: str) -> bool:
+    require(isinstance(value, bool), place=place, found=value, wanted="True or False")
+    return typing.cast("bool", value)
+
+
+def _plain_text(value: Any, place: str) -> str:
+    require(isinstance(value, str), place=place, found=value, wanted="a string")
+    return typing.cast("str", value)
+
+
+def _plain_nothing(value: Any, place: str) -> None:
+    require(value is None, place=place, found=value, wanted="None")
+
+
+_PLAIN: typing.Final = types.MappingProxyType(
+    {
+        float: _plain_real,
+        int: _plain_whole,
+        bool: _plain_truth,
+        str: _plain_text,
+        type(None): _plain_nothing,
+    }
+)

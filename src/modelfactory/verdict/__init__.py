@@ -1,0 +1,32 @@
+"""Verdicts: paired, clustered, multi-seed comparisons of what came out.
+
+Works on tables of outcomes, not on the store; imports no torch.
+"""
+
+from modelfactory.verdict.compare import compare
+from modelfactory.verdict.correction import holm
+from modelfactory.verdict.estimate import Estimate, estimate
+from modelfactory.verdict.finding import Conclusion, Finding
+from modelfactory.verdict.measure import Measure, Pair
+from modelfactory.verdict.outcomes import Outcome, Outcomes
+from modelfactory.verdict.power import detectable_difference
+from modelfactory.verdict.sentences import headlines
+from modelfactory.verdict.variance import MeanSquares, Noise, mean_squares
+
+__all__ = [
+    "Conclusion",
+    "Estimate",
+    "Finding",
+    "MeanSquares",
+    "Measure",
+    "Noise",
+    "Outcome",
+    "Outcomes",
+    "Pair",
+    "compare",
+    "detectable_difference",
+    "estimate",
+    "headlines",
+    "holm",
+    "mean_squares",
+]

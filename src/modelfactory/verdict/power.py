@@ -1,0 +1,108 @@
+"""How many further seeds would settle a comparison, and what a design can see at all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import nctdtr, stdtr, stdtrit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from modelfactory.verdict.variance import Noise
+
+MOST_SEEDS = 10_000
+MOST_DF = 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """Noise of a comparison, as it would be with other numbers of seeds and items."""
+
+    noise: Noise
+    """As found, with `n_seeds` seeds."""
+    n_seeds: int
+    """Seeds the noise was found with."""
+    alpha: float
+    """Level of one comparison, already divided by the number of comparisons."""
+
+    def power(self, difference: float, n_seeds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the chance to call a true `difference` better or worse, by number of seeds."""
+        stderr, critical, df = self._at(n_seeds, self.alpha)
+        return np.nan_to_num(1.0 - nctdtr(df, np.minimum(abs(difference) / stderr, 1e3), critical), nan=1.0)
+
+    def power_of_equivalence(
+        self, difference: float, margin: float, n_seeds: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the chance to show that a true `difference` is within `margin`, by number of seeds."""
+        stderr, critical, df = self._at(n_seeds, 2 * self.alpha)
+        near, far = (margin - abs(difference)) / stderr, (margin + abs(difference)) / stderr
+        return np.maximum(stdtr(df, near - critical) + stdtr(df, far - critical) - 1.0, 0.0)
+
+    def _at(self, n_seeds: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], ...]:
+        seed = self.noise.seed_variance * self.n_seeds / n_seeds
+        item = np.full_like(seed, self.noise.item_variance)
+        seed_df = np.maximum(np.maximum(n_seeds - 1, self.noise.seed_df), 1.0)
+        t_seed, t_item = stdtrit(seed_df, alpha / 2), stdtrit(max(self.noise.item_df, 1.0), alpha / 2)
+        variance = np.maximum(seed + item, np.finfo(np.float64).tiny)
+        critical = np.sqrt((t_seed**2 * seed + t_item**2 * item) / variance)
+        df = variance**2 / (
+            seed**2 / seed_df + item**2 / max(self.noise.item_df, 1.0) + variance**2 / MOST_DF
+        )
+        return np.sqrt(variance), critical, df
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What it would take to settle a comparison."""
+
+    seeds: int | None
+    """Further seeds; None where seeds alone cannot settle it."""
+    shows: str
+    """What they would show with the stated power: "difference" or "equivalence"."""
+    items: int | None = None
+    """Clusters of items needed in all, where seeds cannot settle it and more items could."""
+
+
+def further_seeds(design: Design, difference: float, margin: float, power: float, n_clusters: int) -> Need:
+    """Return the least number of further seeds that shows a difference, or that it is within the margin.
+
+    The observed difference is taken for the true one: the usual planning value, and an optimistic one
+    where it was picked because it is large.
+    """
+    counts = np.arange(design.n_seeds + 1, design.n_seeds + MOST_SEEDS + 1, dtype=np.float64)
+    found: list[tuple[int, str]] = []
+    for shows, reached in (
+        ("difference", design.power(difference, counts) >= power),
+        ("equivalence", design.power_of_equivalence(difference, margin, counts) >= power),
+    ):
+        if reached.any() and _possible(shows, difference, margin):
+            found.append((int(np.argmax(reached)) + 1, shows))
+    if found:
+        return Need(seeds=min(found)[0], shows=min(found)[1])
+    return Need(
+        seeds=None, shows="difference", items=_items(design, max(abs(difference), margin), power, n_clusters)
+    )
+
+
+def _possible(shows: str, difference: float, margin: float) -> bool:
+    return difference != 0 if shows == "difference" else abs(difference) < margin
+
+
+def _items(design: Design, difference: float, power: float, n_clusters: int) -> int | None:
+    """Return the clusters at which item noise alone would let the difference be seen."""
+    if difference == 0 or design.noise.item_variance == 0:
+        return None
+    normal = float(stdtrit(MOST_DF, 1 - design.alpha / 2) + stdtrit(MOST_DF, power))
+    needed = n_clusters * design.noise.item_variance * (normal / difference) ** 2
+    return max(math.ceil(needed), n_clusters + 1)
+
+
+def detectable_difference(noise: Noise, *, alpha: float = 0.05, power: float = 0.8) -> float:
+    """Return the true difference that a comparison with this noise calls better or worse with `power`."""
+    design = Design(noise=noise, n_seeds=1, alpha=alpha)
+    here = Noise_like(design)
+    return here(power)
