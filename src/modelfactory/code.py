@@ -20,7 +20,7 @@ import sysconfig
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -275,18 +275,6 @@ def _versions(top_level: set[str]) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def roots_of(value: Any) -> set[str]:
-    """Return `module:name` of every class and imported object that spec JSON names."""
-    if isinstance(value, dict):
-        here = {
-            value[key] for key in ("type", "import") if isinstance(value.get(key), str) and ":" in value[key]
-        }
-        return here.union(*(roots_of(item) for item in value.values())) if value else here
-    if isinstance(value, list):
-        return set().union(*(roots_of(item) for item in value))
-    return set()
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> list[str]:

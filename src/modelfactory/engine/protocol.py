@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 FailureKind: TypeAlias = Literal["raised", "refused", "memory", "disk", "killed", "stopped"]
 """Why a job ended without a result.
 
-raised: the stage raised. refused: it raised `InvalidInput`, which another try would only repeat. memory: it
-ran out of memory, by its own words or the kernel's. disk: no space left. killed: its process died otherwise.
-stopped: the user asked to stop.
+raised: the stage raised. refused: it raised `InvalidInput` or `NonFiniteLoss`, which another try would only
+repeat. memory: it ran out of memory, by its own words or the kernel's. disk: no space left. killed: its
+process died otherwise. stopped: the user asked to stop.
 """
 
 
@@ -89,6 +89,13 @@ class Failed:
     """Last lines of the log."""
     started: float = 0.0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """To a worker: end the job of this fingerprint at its next safe place."""
+
+    fingerprint: str
 
 
 Event: TypeAlias = Started | Reported | Finished | Failed

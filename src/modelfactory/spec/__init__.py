@@ -15,6 +15,7 @@ from modelfactory.spec.canonical import canonical_json, fingerprint, identity_js
 from modelfactory.spec.checking import check_types, collecting, not_identity, require
 from modelfactory.spec.differences import Change, difference, json_difference
 from modelfactory.spec.reading import from_json, load_object
+from modelfactory.spec.walking import names_in, where_paths
 from modelfactory.spec.writing import TYPE, object_name, to_json
 
 __all__ = [
@@ -29,8 +30,10 @@ __all__ = [
     "identity_json",
     "json_difference",
     "load_object",
+    "names_in",
     "not_identity",
     "object_name",
     "require",
     "to_json",
+    "where_paths",
 ]

@@ -1,0 +1,27 @@
+"""Fingerprint -> directory: publication, records and lineage, claims, verification, garbage."""
+
+from modelfactory.store.caches import PinCache
+from modelfactory.store.claims import Claim, Running
+from modelfactory.store.garbage import Garbage
+from modelfactory.store.holder import Holder, this_process
+from modelfactory.store.manifest import FileEntry, Manifest, seal
+from modelfactory.store.record import Edge, NamedExperiment, Record
+from modelfactory.store.store import Store
+from modelfactory.store.verify import Damage
+
+__all__ = [
+    "Claim",
+    "Damage",
+    "Edge",
+    "FileEntry",
+    "Garbage",
+    "Holder",
+    "Manifest",
+    "NamedExperiment",
+    "PinCache",
+    "Record",
+    "Running",
+    "Store",
+    "seal",
+    "this_process",
+]

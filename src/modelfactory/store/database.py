@@ -2,8 +2,8 @@
 
 Write-ahead log, so that readers never wait for a writer. Every write is one short `BEGIN IMMEDIATE`
 transaction: it takes the write lock first, so that what it reads cannot change before it writes. Directory
-renames that belong to a record are made inside such a transaction; that lock is what puts them in order between
-processes.
+renames that belong to a record are made inside such a transaction; that lock is what puts them in order
+between processes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Who holds a claim, and whether that process still lives.
 
-A process is known by host, boot, process number and the moment it started, because process numbers are used
-again. The random token tells apart two holders within one process and is what a publication is checked against.
+A process is known by host, boot, process number and the moment it started, because process numbers are
+used again. The random token tells apart two holders within one process.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import secrets
 import socket
@@ -21,8 +22,8 @@ class Holder:
     """A process that may hold claims."""
 
     host: str
-    """Name of the machine; with the process namespace when that is not the machine's first one, because process
-    numbers of one container mean nothing in another."""
+    """Name of the machine; with the process namespace when that is not the machine's first one, because
+    process numbers of one container mean nothing in another."""
     boot_id: str
     """Changes at each start of the machine."""
     pid: int
@@ -72,8 +73,7 @@ def _started_without_proc(pid: int) -> int | None:
         return None
     if Path("/proc/self/stat").exists():
         return -1  # /proc mounted with hidepid: the process is there and belongs to somebody else
-    import psutil
-
+    psutil = importlib.import_module("psutil")
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else int(process.create_time() * 100)
@@ -104,6 +104,5 @@ def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        import psutil
-
+        psutil = importlib.import_module("psutil")
         return f"{psutil.boot_time():.0f}"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from modelfactory.errors import WorkspaceError
 from modelfactory.store import files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FORMAT = 1
 """Format of the folder. Raised when an older version could misread or damage what a newer one wrote."""
@@ -96,7 +93,7 @@ def check(layout: Layout, *, create: bool) -> None:
     if root.exists() and not root.is_dir():
         raise _fault(root, "a file", "a folder", "Name another folder with --workspace.")
     with files.workspace_errors(root):
-        names = set(os.listdir(root)) if root.is_dir() else set()
+        names = {path.name for path in root.iterdir()} if root.is_dir() else set()
     if _MARK in names:
         _check_format(layout.mark)
         _check_writable(layout)
@@ -118,9 +115,11 @@ def check_one_file_system(layout: Layout) -> None:
     """Refuse a workspace whose stages lie on another disk than the place they are written first."""
     if layout.stages.stat().st_dev != layout.aside.stat().st_dev:
         raise _fault(
-            layout.stages, "another file system than aside/", "both on one, so that a rename publishes at once",
+            layout.stages,
+            "another file system than aside/",
+            "both on one, so that a rename publishes at once",
             "Move the whole workspace to that disk rather than one folder of it.",
-        )  # fmt: skip
+        )
 
 
 def _check_format(mark: Path) -> None:

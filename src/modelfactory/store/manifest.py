@@ -92,8 +92,8 @@ def seal(aside: Path) -> Manifest:
     """
     _refuse_reserved(aside)
     with files.workspace_errors(aside):
-        manifest = Manifest(tuple(sorted((_entry(aside, Path(each.path)) for each in files.tree(aside)
-                                          if not _is_own(aside, each)), key=lambda entry: entry.path)))  # fmt: skip
+        found = [_entry(aside, Path(each.path)) for each in files.tree(aside) if not _is_own(aside, each)]
+        manifest = Manifest(tuple(sorted(found, key=lambda entry: entry.path)))
         for directory, _, _ in os.walk(aside, topdown=False):
             files.sync_directory(Path(directory))
         files.write_durably(aside / MANIFEST, json.dumps(manifest.to_json(), indent=1) + "\n")

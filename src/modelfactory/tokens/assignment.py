@@ -59,7 +59,7 @@ class Assignment:
         )
 
     def number(self, source: int, rank: int) -> int:
-        """Return the number of the sequence that is the `rank`-th (from 0) of `source`, or -1 past the end."""
+        """Return the number of the `rank`-th sequence (from 0) of `source`, or -1 past `n_needed`."""
         turn, place = divmod(rank, int(self.shares[source]))
         positions = self._positions[source]
         return turn * self.period + int(positions[place]) if place < len(positions) else -1

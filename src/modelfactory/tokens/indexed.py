@@ -1,10 +1,10 @@
-"""Megatron's indexed format: `tokens.bin` and `tokens.idx`.
+r"""Megatron's indexed format: `tokens.bin` and `tokens.idx`.
 
 `.bin` is every token after another, little-endian. `.idx`, also little-endian:
 
 | bytes | what |
 |---|---|
-| 9 | `MMIDIDX\\0\\0` |
+| 9 | `MMIDIDX\0\0` |
 | 8 | version, unsigned: 1 |
 | 1 | dtype of the tokens: 8 is uint16, 4 is int32 (Megatron's other codes are refused) |
 | 8 | n_sequences, unsigned |
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from modelfactory.errors import SourceError
 
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from numpy.typing import NDArray
 
-    Tokens = NDArray[np.uint16] | NDArray[np.int32]
+Tokens = NDArray[np.uint16] | NDArray[np.int32]
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from modelfactory.errors import InvalidInput
+from modelfactory.verdict.measure import Measure
+from modelfactory.verdict.variance import cluster_scores
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from modelfactory.verdict.measure import Measure
     from modelfactory.verdict.outcomes import Outcomes
 
 
@@ -44,6 +43,15 @@ class Grid:
     def covered(self, rows: list[int]) -> NDArray[np.int64]:
         """Return the items that all of `rows` have outcomes of."""
         return np.flatnonzero(~np.isnan(self.values[rows]).any(axis=0))
+
+    def has_all(self, row: int, items: NDArray[np.int64]) -> bool:
+        """Return whether a row has an outcome of each of `items`."""
+        return not np.isnan(self.values[row, items]).any()
+
+    def scores(self, rows: list[int], items: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
+        """Return `cluster_scores` of some rows on some items."""
+        picked = np.ix_(np.asarray(rows), items)
+        return cluster_scores(self.values[picked], self.weights[picked], self.clusters[items])
 
 
 def make_grid(outcomes: Outcomes, measure: Measure, step: int | None = None) -> Grid:

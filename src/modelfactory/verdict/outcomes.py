@@ -6,13 +6,13 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from modelfactory.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
 
 NAMES_SHOWN = 3
 
@@ -76,7 +76,7 @@ class Outcomes:
     @classmethod
     def from_rows(cls, rows: Iterable[Outcome | tuple[Any, ...]]) -> Outcomes:
         """Make a table of rows, each in the order of `Outcome`."""
-        columns = list(zip(*(Outcome(*row) for row in rows), strict=True)) or [()] * len(_COLUMNS)
+        columns: list[Any] = list(zip(*(Outcome(*row) for row in rows), strict=True)) or [()] * len(_COLUMNS)
         return cls(**dict(zip((name for name, _ in _COLUMNS), columns, strict=True)))
 
     @classmethod
@@ -94,9 +94,12 @@ class Outcomes:
         weight: Sequence[float] | None = None,
     ) -> Outcomes:
         """Make the table of one checkpoint x task from the columns of its `items.parquet`."""
-        constant = {"variant": variant, "seed": seed, "step": step, "task": task, "metric": metric}
+        given = {"variant": variant, "seed": seed, "step": step, "task": task, "metric": metric}
+        constant: dict[str, Any] = {
+            name: np.full(len(value), given[name], dtype=kind) for name, kind in _COLUMNS if name in given
+        }
         return cls(
-            **{name: [it] * len(value) for name, it in constant.items()},
+            **constant,
             item_id=np.asarray(item_id, dtype=object),
             cluster=np.asarray(cluster, dtype=object),
             value=np.asarray(value, dtype=np.float64),

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import nctdtr, stdtr, stdtrit
+from scipy.special import chdtr, nctdtr, stdtr, stdtrit
+
+from modelfactory.verdict.variance import Noise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from modelfactory.verdict.variance import Noise
 
 MOST_SEEDS = 10_000
 MOST_DF = 1e6
+MOST_STDERRS = 1e5
+FAR = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class Design:
     def power(self, difference: float, n_seeds: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the chance to call a true `difference` better or worse, by number of seeds."""
         stderr, critical, df = self._at(n_seeds, self.alpha)
-        return np.nan_to_num(1.0 - nctdtr(df, np.minimum(abs(difference) / stderr, 1e3), critical), nan=1.0)
+        return _exceeds(critical, abs(difference) / stderr, df)
 
     def power_of_equivalence(
         self, difference: float, margin: float, n_seeds: NDArray[np.float64]
@@ -40,7 +43,8 @@ class Design:
         """Return the chance to show that a true `difference` is within `margin`, by number of seeds."""
         stderr, critical, df = self._at(n_seeds, 2 * self.alpha)
         near, far = (margin - abs(difference)) / stderr, (margin + abs(difference)) / stderr
-        return np.maximum(stdtr(df, near - critical) + stdtr(df, far - critical) - 1.0, 0.0)
+        reached = stdtr(df, near - critical) + stdtr(df, far - critical) - 1.0
+        return np.asarray(np.maximum(reached, 0.0))
 
     def _at(self, n_seeds: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], ...]:
         seed = self.noise.seed_variance * self.n_seeds / n_seeds
@@ -53,6 +57,15 @@ class Design:
             seed**2 / seed_df + item**2 / max(self.noise.item_df, 1.0) + variance**2 / MOST_DF
         )
         return np.sqrt(variance), critical, df
+
+
+def _exceeds(
+    critical: NDArray[np.float64], shift: NDArray[np.float64], df: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the chance that a noncentral t exceeds `critical`."""
+    exact = 1.0 - nctdtr(df, np.minimum(shift, FAR), critical)
+    # Far out the normal part no longer matters, and the exact function loses its digits.
+    return np.asarray(np.where(shift < FAR, exact, chdtr(df, df * (shift / critical) ** 2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +96,8 @@ def further_seeds(design: Design, difference: float, margin: float, power: float
             found.append((int(np.argmax(reached)) + 1, shows))
     if found:
         return Need(seeds=min(found)[0], shows=min(found)[1])
-    return Need(
-        seeds=None, shows="difference", items=_items(design, max(abs(difference), margin), power, n_clusters)
-    )
+    wanted = max(abs(difference), margin - abs(difference))
+    return Need(seeds=None, shows="difference", items=_items(design, wanted, power, n_clusters))
 
 
 def _possible(shows: str, difference: float, margin: float) -> bool:
@@ -103,6 +115,9 @@ def _items(design: Design, difference: float, power: float, n_clusters: int) -> 
 
 def detectable_difference(noise: Noise, *, alpha: float = 0.05, power: float = 0.8) -> float:
     """Return the true difference that a comparison with this noise calls better or worse with `power`."""
-    design = Design(noise=noise, n_seeds=1, alpha=alpha)
-    here = Noise_like(design)
-    return here(power)
+    design, here = Design(noise=noise, n_seeds=1, alpha=alpha), np.ones(1)
+    low, high = 0.0, MOST_STDERRS * noise.stderr
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if design.power(middle, here)[0] >= power else (middle, high)
+    return high

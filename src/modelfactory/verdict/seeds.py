@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import fdtrc
 
-from modelfactory.verdict.variance import ROUNDING, cluster_scores
+from modelfactory.verdict.variance import ROUNDING
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,15 +45,23 @@ def pooled_seed_noise(grid: Grid, items: NDArray[np.int64]) -> SeedNoise | None:
     them alike is taken out, as pairing does; where only one variant has several seeds it cannot be, and the
     noise stated is an upper estimate.
     """
-    keys = [key for key, row in grid.rows.items() if not np.isnan(grid.values[row, items]).any()]
-    keys = _replicated(keys)
+    keys, scores = _replicates(grid, items)
+    return (_two_way(keys, scores) or _one_way(keys, scores, of=2.0)) if keys else None
+
+
+def score_noise(grid: Grid, items: NDArray[np.int64]) -> SeedNoise | None:
+    """Return the seed noise of one variant's score, pooled within variants; None without replicates."""
+    keys, scores = _replicates(grid, items)
+    return _one_way(keys, scores, of=1.0) if keys else None
+
+
+def _replicates(grid: Grid, items: NDArray[np.int64]) -> tuple[list[tuple[str, int]], NDArray[np.float64]]:
+    """Return the metric on `items` of every run that has them all and a second seed."""
+    keys = _replicated([key for key, row in grid.rows.items() if grid.has_all(row, items)])
     if not keys:
-        return None
-    rows = [grid.rows[key] for key in keys]
-    scores, _ = cluster_scores(
-        grid.values[np.ix_(rows, items)], grid.weights[np.ix_(rows, items)], grid.clusters[items]
-    )
-    return _two_way(keys, scores.mean(axis=1)) or _one_way(keys, scores.mean(axis=1))
+        return [], np.empty(0)
+    scores, _ = grid.scores([grid.rows[key] for key in keys], items)
+    return keys, scores.mean(axis=1)
 
 
 def _replicated(keys: list[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -80,14 +88,14 @@ def _two_way(keys: list[tuple[str, int]], scores: NDArray[np.float64]) -> SeedNo
     )
 
 
-def _one_way(keys: list[tuple[str, int]], scores: NDArray[np.float64]) -> SeedNoise:
+def _one_way(keys: list[tuple[str, int]], scores: NDArray[np.float64], of: float) -> SeedNoise:
     design = _indicators([variant for variant, _ in keys])
     means = design @ (design.T @ scores / design.sum(axis=0))
     rest = _without_rounding(scores - means, scores)
     names = list(dict.fromkeys(variant for variant, _ in keys))
     df = len(keys) - len(names)
     return SeedNoise(
-        variance=2.0 * float(rest @ rest) / df, df=df, source=f"from the replicates of {', '.join(names)}"
+        variance=of * float(rest @ rest) / df, df=df, source=f"from the replicates of {', '.join(names)}"
     )
 
 

@@ -1,0 +1,5 @@
+"""The command `factory`: parse, call, print."""
+
+from modelfactory.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,59 @@
+"""Whether trainers of a run use torch.compile: decided once, the same after every restart.
+
+Compiling costs tens of seconds for each shape and gains little in short runs. The choice changes floating
+point in the last bits, so it hangs on the plan and on a speed measured once and kept in the workspace,
+never on what happens to be left to do.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.cli.setting import say
+
+if TYPE_CHECKING:
+    from modelfactory.plan import Plan
+    from modelfactory.store import Store
+
+MIN_FLOPS = 3e13
+"""Of one whole run, about 20 minutes on two slow cores; below, compiling cannot pay for itself."""
+KEY = "machine/speed"
+
+
+def wants_compile(choice: str, plan: Plan, store: Store) -> bool:
+    """Return the user's choice, or for `auto` what the measured speeds of this machine say."""
+    if choice != "auto":
+        return choice == "on"
+    longest = max(
+        (experiment.training.n_tokens * _flops_per_token(plan, name) for name, experiment in _named(plan)),
+        default=0.0,
+    )
+    if longest < MIN_FLOPS:
+        return False
+    speed = measured_speed(store)
+    saved = longest / speed["eager_flops_per_s"] * (1 - 1 / max(speed["compile_speedup"], 1e-9))
+    return bool(saved > 2 * speed["compile_seconds"])
+
+
+def measured_speed(store: Store) -> dict[str, Any]:
+    """Return the speeds of this machine, measured in a process of its own when they are not known yet."""
+    known: dict[str, Any] | None = store.cache_get(KEY)
+    if known is None:
+        say("measuring this machine once (about a minute) ...")
+        code = "import json; from modelfactory.train.speed import measure; print(json.dumps(measure(compiled=True)))"
+        answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        known = json.loads(answer.stdout.splitlines()[-1])
+        store.cache_put(KEY, known)
+    return known
+
+
+def _named(plan: Plan) -> list[tuple[str, Any]]:
+    return [(experiment.name, experiment) for experiment in plan.experiments]
+
+
+def _flops_per_token(plan: Plan, name: str) -> float:
+    last = [plan.stage(fp) for role, fp in plan.roles[name].items() if role.startswith("train@")][-1]
+    return last.flops / max(last.tokens, 1)

@@ -1,0 +1,74 @@
+"""Entry point: arguments in, exit code out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from modelfactory.cli.arguments import make_parser
+from modelfactory.errors import FactoryError, InvalidInput, InvalidInputs
+from modelfactory.loading import flattened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from modelfactory.cli.answer import Answer
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb.
+
+    Returns:
+        0 done, 1 work failed, 2 bad input, 130 interrupted.
+    """
+    arguments = make_parser().parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        answer: Answer = arguments.verb(arguments)
+        _print(answer, as_json=arguments.json)
+    except InvalidInput as error:
+        return _refuse(error, as_json=arguments.json)
+    except FactoryError as error:
+        return _fail(error, as_json=arguments.json)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; run it again to go on\n")
+        return INTERRUPTED
+    except BrokenPipeError:  # `factory ... | head`: the reader has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return answer.code
+
+
+def _print(answer: Answer, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(answer.data, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        answer.text(Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty()))
+    sys.stdout.flush()
+
+
+def _refuse(error: InvalidInput, *, as_json: bool) -> int:
+    faults = list(flattened(error))
+    whole = InvalidInputs(faults)
+    sys.stderr.write(f"{whole}\n")
+    if as_json:
+        listed = [
+            {"place": e.place, "found": e.found, "wanted": e.wanted, "remedy": e.remedy} for e in faults
+        ]
+        sys.stdout.write(json.dumps({"error": str(whole), "faults": listed}, ensure_ascii=False) + "\n")
+    return 2
+
+
+def _fail(error: FactoryError, *, as_json: bool) -> int:
+    sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    if as_json:
+        sys.stdout.write(json.dumps({"error": str(error)}, ensure_ascii=False) + "\n")
+    return 1

@@ -1,0 +1,167 @@
+"""`factory run`, `demo`, `compare` and `report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.cli.answer import Answer
+from modelfactory.cli.compiling import wants_compile
+from modelfactory.cli.planning import totals_lines
+from modelfactory.cli.setting import Setting, planned, say
+from modelfactory.engine import LocalEngine
+from modelfactory.errors import CommandError, WorkspaceError
+from modelfactory.findings import Verdict, judge
+from modelfactory.findings.report_data import report_data
+from modelfactory.live import Live
+from modelfactory.report import print_findings, write_report
+from modelfactory.run import RunOptions, carry_out
+from modelfactory.spec import canonical_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from modelfactory.run import Outcome
+    from modelfactory.store import Store
+
+INTERRUPTED = 130
+
+
+def run(arguments: argparse.Namespace) -> Answer:
+    """Carry out a file, then give the verdict."""
+    return _run(arguments, arguments.file, arguments.report)
+
+
+def demo(arguments: argparse.Namespace) -> Answer:
+    """Run the first question, with its report."""
+    return _run(arguments, _first_question(), arguments.report or Path("report.html"))
+
+
+def _first_question() -> Path:
+    """Return the demo's experiment file, which is part of the checkout."""
+    import modelfactory
+
+    checkout = Path(modelfactory.__file__).resolve().parents[2]
+    file = checkout / "experiments" / "first_question.py"
+    if not file.exists():
+        raise CommandError(
+            place="demo",
+            found=f"no {file}",
+            wanted="the experiments folder beside the package",
+            remedy="Install from a checkout with `pip install -e .`, or run an experiment file of your own.",
+        )
+    return file
+
+
+def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> Answer:
+    with planned(arguments, create=True, file=file) as setting:
+        store = _opened(setting)
+        for line in totals_lines(setting.plan):
+            say(line)
+        outcome = _carried_out(arguments, setting, store)
+        verdict = _verdict(setting, store) if outcome.complete else None
+        written = None
+        if report_to is not None and verdict is not None:
+            data = report_data(setting.study, setting.plan, store, verdict)
+            written = write_report(data, report_to)
+    data = outcome.counts() | {"stopped": outcome.stopped, "report": str(written) if written else None}
+    code = INTERRUPTED if outcome.stopped else int(not outcome.complete)
+    return Answer(data=data, text=lambda console: _print_run(console, outcome, verdict, written), code=code)
+
+
+def _opened(setting: Setting) -> Store:
+    if setting.store is None:
+        raise WorkspaceError(place="workspace", found="none", wanted="one", remedy="Give --workspace.")
+    return setting.store
+
+
+def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) -> Outcome:
+    for digest, pin in setting.plan.pins.items():
+        store.write_pin(digest, _text(pin.to_json()))
+    for experiment in setting.plan.experiments:
+        stages = setting.plan.roles[experiment.name]
+        store.name_experiment(experiment.name, str(setting.study.file), canonical_json(experiment), stages)
+    options = RunOptions(
+        retries=arguments.retries,
+        on_stale=arguments.on_stale,
+        micro_batch_tokens=arguments.micro_batch_tokens,
+        compile=wants_compile(arguments.compile, setting.plan, store),
+        sys_path=(str(setting.study.folder),),
+    )
+    threads = max(arguments.threads // arguments.jobs, 1)
+    with LocalEngine(jobs=arguments.jobs, threads_total=threads * arguments.jobs) as engine, Live() as live:
+        return carry_out(setting.plan, store, engine, options, live)
+
+
+def _text(data: Any) -> str:
+    import json
+
+    return json.dumps(data, ensure_ascii=False)
+
+
+def _verdict(setting: Setting, store: Store, step: int | None = None) -> Verdict:
+    study = setting.study
+    return judge(study.experiments, study.comparisons, setting.plan.roles, store, step=step)
+
+
+def _print_run(console: Console, outcome: Outcome, verdict: Verdict | None, written: Path | None) -> None:
+    for failure in outcome.failed:
+        console.print(f"[bold]failed[/bold] {failure.label}: {failure.error}", markup=True)
+        console.print(f"  log: {failure.log}", markup=False)
+    if verdict is not None:
+        print_verdict(console, verdict)
+    counts = outcome.counts()
+    console.print(
+        f"{counts['ran']} ran, {counts['stored']} stored, {counts['failed']} failed, "
+        f"{counts['blocked']} blocked in {counts['seconds']:.1f} s"
+    )
+    if written is not None:
+        console.print(f"report: {written}")
+
+
+def print_verdict(console: Console, verdict: Verdict) -> None:
+    """Print findings and what they lack."""
+    if verdict.findings:
+        print_findings(console, verdict.findings)
+    for line in verdict.missing[:10]:
+        console.print(f"not evaluated yet: {line}")
+    if len(verdict.missing) > 10:
+        console.print(f"... and {len(verdict.missing) - 10} more")
+
+
+def compare(arguments: argparse.Namespace) -> Answer:
+    """Give the verdict on what is stored."""
+    with planned(arguments, create=False) as setting:
+        verdict = _verdict(setting, _stored(setting, arguments.workspace), arguments.step)
+    comparisons = [finding.to_json() for finding in verdict.findings]
+    return Answer(
+        data={"comparisons": comparisons, "missing": list(verdict.missing)},
+        text=lambda console: print_verdict(console, verdict),
+    )
+
+
+def report(arguments: argparse.Namespace) -> Answer:
+    """Write the report on what is stored."""
+    with planned(arguments, create=False) as setting:
+        store = _stored(setting, arguments.workspace)
+        data = report_data(setting.study, setting.plan, store, _verdict(setting, store))
+        written = write_report(data, arguments.output)
+    return Answer(
+        data={"report": str(written)}, text=lambda console: console.print(f"report: {written}")
+    )
+
+
+def _stored(setting: Setting, workspace: Path) -> Store:
+    if setting.store is None:
+        raise WorkspaceError(
+            place=str(workspace),
+            found="no workspace",
+            wanted="stored results",
+            remedy=f"Run `factory run {setting.study.file.name}` first.",
+        )
+    return setting.store
+
+
+__all__ = ["compare", "demo", "print_verdict", "report", "run"]

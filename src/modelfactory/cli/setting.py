@@ -1,0 +1,90 @@
+"""What most verbs begin with: a study, a store, a plan."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from modelfactory.data import MemoryCache
+from modelfactory.errors import CommandError, WorkspaceError, closest
+from modelfactory.loading import Study, load_study
+from modelfactory.plan import Plan, pin_sources, plan_experiments
+from modelfactory.store import Store
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A loaded study with its plan against a store."""
+
+    study: Study
+    store: Store | None
+    plan: Plan
+
+
+@contextmanager
+def planned(arguments: argparse.Namespace, *, create: bool, file: Path | None = None) -> Iterator[Setting]:
+    """Load the file, pin its sources, plan; the store is None where no workspace exists and none is made."""
+    study = load_study(file or arguments.file)
+    with maybe_store(arguments.workspace, create=create) as store:
+        sources = pin_sources(study.experiments, store.pins if store is not None else MemoryCache())
+        jobs = getattr(arguments, "jobs", 1)
+        threads = max(getattr(arguments, "threads", 1) // jobs, 1)
+        plan = plan_experiments(study.experiments, sources, store, jobs=jobs, threads=threads)
+        yield Setting(study=study, store=store, plan=plan)
+
+
+@contextmanager
+def maybe_store(root: Path, *, create: bool) -> Iterator[Store | None]:
+    """Open the workspace; None where there is none and `create` is false."""
+    if not create and not root.exists():
+        yield None
+        return
+    with Store.open(root, create=create) as store:
+        yield store
+
+
+@contextmanager
+def existing_store(root: Path) -> Iterator[Store]:
+    """Open a workspace that must exist."""
+    with maybe_store(root, create=False) as store:
+        if store is None:
+            raise WorkspaceError(
+                place=str(root),
+                found="no workspace",
+                wanted="the folder of an earlier `factory run`",
+                remedy="Give it with --workspace, or run an experiment first.",
+            )
+        yield store
+
+
+def find_stage(store: Store, name: str) -> str:
+    """Return the one fingerprint that `name` begins.
+
+    Raises:
+        CommandError: it begins none, or several.
+    """
+    found = store.find(name) if name else []
+    if len(found) == 1:
+        return found[0]
+    raise CommandError(
+        place=name or "''",
+        found=f"{len(found)} stages" if found else "no stage and no experiment of this name",
+        wanted="one",
+        remedy="Give more of the fingerprint." if found else _known_names(store, name),
+    )
+
+
+def _known_names(store: Store, name: str) -> str:
+    return closest(name, [experiment.name for experiment in store.experiments()][:20])
+
+
+def say(text: str) -> None:
+    """Write a line for a person on stderr, where it never mixes with `--json`."""
+    sys.stderr.write(f"{text}\n")

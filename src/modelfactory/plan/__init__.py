@@ -1,0 +1,7 @@
+"""Experiments to stages: merged, compared with what is stored, and priced."""
+
+from modelfactory.plan.planned import Plan, PlannedStage, Totals
+from modelfactory.plan.planning import plan_experiments
+from modelfactory.plan.sources import PinnedSources, pin_sources
+
+__all__ = ["PinnedSources", "Plan", "PlannedStage", "Totals", "pin_sources", "plan_experiments"]

@@ -1,0 +1,145 @@
+"""Stored, stale or to run, and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.code import changes, trace
+from modelfactory.spec import json_difference, names_in, where_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from modelfactory.code import Code
+    from modelfactory.plan.planned import PlannedStage
+    from modelfactory.spec import Change
+    from modelfactory.store import NamedExperiment, Record, Store
+
+
+def with_states(
+    stages: Iterable[PlannedStage], store: Store | None, roles: Mapping[str, Mapping[str, str]]
+) -> list[PlannedStage]:
+    """Return the stages with code, state and reason; they come in topological order."""
+    listed = list(stages)
+    records = store.states([stage.id for stage in listed]) if store is not None else {}
+    judge = _Judge(records, _History(store, roles))
+    return [judge.judged(stage) for stage in listed]
+
+
+class _Judge:
+    """Compares planned stages with records, parents before children."""
+
+    def __init__(self, records: Mapping[str, Record], history: _History) -> None:
+        self._records = records
+        self._history = history
+        self._pending: set[str] = set()
+        self._code: dict[tuple[str, frozenset[str]], Code] = {}
+
+    def judged(self, stage: PlannedStage) -> PlannedStage:
+        """Return the stage with its code, state and reason."""
+        code = self._traced(stage)
+        known = replace(stage, code=code.definitions, libraries=code.libraries)
+        record = self._records.get(stage.id)
+        if record is None:
+            self._pending.add(stage.id)
+            return replace(known, state="to run", reason=self._history.reason(known))
+        own = _own_reason(known, record) or self._input_reason(known, record)
+        waits = tuple(name for name, parent in stage.inputs.items() if parent in self._pending)
+        if not own and not waits:
+            return replace(known, state="stored")
+        self._pending.add(stage.id)
+        reason = own or f"input {', '.join(waits)} is rebuilt first; equal bytes keep this"
+        return replace(known, state="stale", reason=reason, waits_on=() if own else waits)
+
+    def _input_reason(self, stage: PlannedStage, record: Record) -> str:
+        """Name inputs that were rebuilt to other bytes since."""
+        for name, parent in stage.inputs.items():
+            current = self._records.get(parent)
+            read = record.input_contents.get(name)
+            if (
+                current is not None
+                and parent not in self._pending
+                and read not in (None, current.content_sha256)
+            ):
+                return f"input {name}: its bytes changed since"
+        return ""
+
+    def _traced(self, stage: PlannedStage) -> Code:
+        """Trace by stage function and the classes of the spec; few pairs occur, however many stages."""
+        key = (stage.run, names_in(stage.spec))
+        if key not in self._code:
+            self._code[key] = trace([stage.run, *sorted(key[1])])
+        return self._code[key]
+
+
+def _own_reason(stage: PlannedStage, record: Record) -> str:
+    """Say what of the stage itself differs from what was stored under its name."""
+    code = changes(dict(record.code), dict(stage.code))
+    if code:
+        return f"code: {'; '.join(code)}"
+    libraries = _library_changes(record.libraries, stage.libraries)
+    if libraries:
+        return f"library: {', '.join(libraries)}"
+    return _default_reason(stage, record)
+
+
+def _library_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    names = sorted(before.keys() | after.keys())
+    return [
+        f"{name} {before.get(name, 'absent')} -> {after.get(name, 'absent')}"
+        for name in names
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _default_reason(stage: PlannedStage, record: Record) -> str:
+    """Name a field whose default changed since; a field that is new holds the default of old behaviour."""
+    stored = json.loads(record.spec_json)
+    if stored == stage.spec_json:
+        return ""
+    found = _counting(json_difference(stored, stage.spec_json), stage.spec)
+    changed = [change for change in found if change.before != "nothing"]
+    return f"field {changed[0]} (its default changed)" if changed else ""
+
+
+def _counting(changed: Iterable[Change], spec: Any) -> list[Change]:
+    """Leave out changes of fields that say where, not what."""
+    where = tuple(where_paths(spec))
+    return [change for change in changed if not change.path.startswith(where)]
+
+
+class _History:
+    """What the experiments of the same names were before, to say what makes a stage new."""
+
+    def __init__(self, store: Store | None, roles: Mapping[str, Mapping[str, str]]) -> None:
+        self._store = store
+        self._before: dict[str, NamedExperiment] = (
+            {named.name: named for named in store.experiments()} if store is not None else {}
+        )
+        self._roles: dict[str, tuple[str, str]] = {}
+        for name, known in roles.items():
+            for role, fingerprint in known.items():
+                self._roles.setdefault(fingerprint, (name, role))
+
+    def reason(self, stage: PlannedStage) -> str:
+        """Say what differs from the stage that had this role before."""
+        name, role = self._roles.get(stage.id, ("", ""))
+        before = self._before.get(name)
+        old = before.stages.get(role) if before is not None else None
+        if old is None or old == stage.id or self._store is None:
+            return "new" if old is None else "not made yet"
+        record = self._store.record(old)
+        return _against(stage, record) if record is not None else "new"
+
+
+def _against(stage: PlannedStage, record: Record) -> str:
+    changed = _counting(json_difference(json.loads(record.spec_json), stage.spec_json), stage.spec)
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        return f"field {changed[0]}{more}"
+    names = [
+        name for name, parent in {**stage.inputs, **stage.pins}.items() if record.inputs.get(name) != parent
+    ]
+    return f"input {', '.join(names)} is another" if names else "new"

@@ -1,0 +1,43 @@
+"""What a spec names and where its fields lie."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.spec.writing import object_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def names_in(value: Any) -> frozenset[str]:
+    """Return `module:Name` of every class, and every function named by value, in a spec."""
+    if isinstance(value, tuple):
+        return frozenset().union(*(names_in(item) for item in value))
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return frozenset()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _names_in_spec(value)  # type: ignore[arg-type]
+    return frozenset({object_name(value, "value")})
+
+
+@lru_cache(maxsize=16_384)
+def _names_in_spec(value: Any) -> frozenset[str]:
+    own = frozenset({object_name(type(value), "value")})
+    return own.union(*(names_in(getattr(value, field.name)) for field in dataclasses.fields(value)))
+
+
+def where_paths(value: Any, place: str = "") -> Iterator[str]:
+    """Yield the dotted paths of fields that say where, not what."""
+    if isinstance(value, tuple):
+        for n, item in enumerate(value):
+            yield from where_paths(item, f"{place}[{n}]")
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            here = f"{place}.{field.name}" if place else field.name
+            if not field.metadata.get("identity", True):
+                yield here
+            else:
+                yield from where_paths(getattr(value, field.name), here)

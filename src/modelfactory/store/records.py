@@ -1,0 +1,214 @@
+"""Reading and writing of records, and lineage both ways."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.store.manifest import MANIFEST
+from modelfactory.store.record import Edge, Record, compact
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Mapping
+
+    from modelfactory.store.database import Database
+    from modelfactory.store.layout import Layout
+
+RESUMED_FROM = "resumed_from"
+"""Name of the edge to the stage whose state was continued."""
+
+_SELECT = """
+SELECT records.*, code.text AS code_text, libraries.text AS libraries_text FROM records
+JOIN texts AS code ON code.sha256 = records.code
+JOIN texts AS libraries ON libraries.sha256 = records.libraries
+"""
+
+_SELECT_STORED = _SELECT + "WHERE records.state = 'stored' "
+
+# A set, not a tree: UNION stops at a node seen before, so that shared ancestors are walked once.
+_CLOSURE = """
+WITH RECURSIVE reached(fingerprint) AS (
+    SELECT {ahead} FROM edges WHERE {behind} IN (SELECT value FROM json_each(?))
+    UNION SELECT edges.{ahead} FROM edges JOIN reached ON edges.{behind} = reached.fingerprint
+) SELECT fingerprint FROM reached
+"""
+
+
+class Records:
+    """Questions about what was made."""
+
+    def __init__(self, database: Database, layout: Layout) -> None:
+        self._database = database
+        self._layout = layout
+
+    def states(self, fingerprints: Iterable[str]) -> dict[str, Record]:
+        """Return the records of those that are published; a record without its directory does not count."""
+        rows = self._database.rows(
+            _SELECT_STORED + "AND records.fingerprint IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(fingerprints)),),
+        )
+        return {record.fingerprint: record for record in self._present(_from_rows(rows))}
+
+    def record(self, fingerprint: str) -> Record | None:
+        """Return what is known: the published stage, else its last failure, else None."""
+        rows = self._database.rows(_SELECT + "WHERE records.fingerprint = ?", (fingerprint,))
+        known = _from_rows(rows)
+        stored = self._present(record for record in known if record.state == "stored")
+        return next(iter(stored or [record for record in known if record.state == "failed"]), None)
+
+    def records(self, kind: str | None = None) -> list[Record]:
+        """Return all published stages, of one kind or of all, the oldest first."""
+        rows = self._database.rows(
+            _SELECT_STORED + "AND (?1 IS NULL OR records.kind = ?1) "
+            "ORDER BY records.started, records.fingerprint",
+            (kind,),
+        )
+        return self._present(_from_rows(rows))
+
+    def failures(self) -> list[Record]:
+        """Return the last failure of each stage that has not been published since, the oldest first."""
+        order = "WHERE records.state = 'failed' ORDER BY records.started, records.fingerprint"
+        return _from_rows(self._database.rows(_SELECT + order))
+
+    def find(self, beginning: str) -> list[str]:
+        """Return the fingerprints with a record that begin so."""
+        rows = self._database.rows(
+            "SELECT DISTINCT fingerprint FROM records WHERE substr(fingerprint, 1, ?) = ? ORDER BY 1",
+            (len(beginning), beginning),
+        )
+        return [row[0] for row in rows]
+
+    def parents(self, fingerprint: str) -> list[Edge]:
+        """Return what a stage was made from."""
+        return self._edges("child", fingerprint)
+
+    def children(self, fingerprint: str) -> list[Edge]:
+        """Return what was made from a stage or pin."""
+        return self._edges("parent", fingerprint)
+
+    def ancestors(self, fingerprints: Iterable[str]) -> set[str]:
+        """Return all that went into these, at any distance, pins included."""
+        return self._closure(fingerprints, ahead="parent", behind="child")
+
+    def descendants(self, fingerprints: Iterable[str]) -> set[str]:
+        """Return all that was made from these, at any distance."""
+        return self._closure(fingerprints, ahead="child", behind="parent")
+
+    def _edges(self, column: str, fingerprint: str) -> list[Edge]:
+        rows = self._database.rows(
+            f"SELECT child, name, parent FROM edges WHERE {column} = ? ORDER BY child, name, parent",  # noqa: S608
+            (fingerprint,),
+        )
+        return [Edge(child=row["child"], name=row["name"], parent=row["parent"]) for row in rows]
+
+    def _closure(self, fingerprints: Iterable[str], *, ahead: str, behind: str) -> set[str]:
+        statement = _CLOSURE.format(ahead=ahead, behind=behind)
+        return {row[0] for row in self._database.rows(statement, (json.dumps(list(fingerprints)),))}
+
+    def _present(self, records: Iterable[Record]) -> list[Record]:
+        return [each for each in records if (self._layout.stage(each.fingerprint) / MANIFEST).exists()]
+
+
+def put(
+    connection: sqlite3.Connection,
+    record: Record,
+    *,
+    manifest_sha256: str = "",
+    signature: str = "",
+    made_by: str = "",
+) -> None:
+    """Write a record and its edges in the transaction of the caller; a stored one ends a failure."""
+    row = _to_row(connection, record) | {
+        "manifest_sha256": manifest_sha256,
+        "signature": signature,
+        "made_by": made_by,
+    }
+    names, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
+    connection.execute(f"INSERT OR REPLACE INTO records ({names}) VALUES ({marks})", row)  # noqa: S608
+    if record.state == "stored":
+        connection.execute(
+            "DELETE FROM records WHERE fingerprint = ? AND state = 'failed'", (record.fingerprint,)
+        )
+    _put_edges(connection, record)
+
+
+def remove(connection: sqlite3.Connection, fingerprint: str, state: str) -> None:
+    """Forget one record; its edges go with the last record of the stage."""
+    connection.execute("DELETE FROM records WHERE fingerprint = ? AND state = ?", (fingerprint, state))
+    connection.execute(
+        "DELETE FROM edges WHERE child = ?1 AND NOT EXISTS (SELECT 1 FROM records WHERE fingerprint = ?1)",
+        (fingerprint,),
+    )
+
+
+def stored_in(connection: sqlite3.Connection, fingerprint: str) -> tuple[Record, str] | None:
+    """Return the stored record and the hash of its manifest, as seen by the transaction of the caller."""
+    row = connection.execute(_SELECT_STORED + "AND records.fingerprint = ?", (fingerprint,)).fetchone()
+    return None if row is None else (_from_rows([row])[0], row["manifest_sha256"])
+
+
+def _put_edges(connection: sqlite3.Connection, record: Record) -> None:
+    parents = dict(record.inputs) | ({RESUMED_FROM: record.resumed_from} if record.resumed_from else {})
+    connection.execute("DELETE FROM edges WHERE child = ?", (record.fingerprint,))
+    connection.executemany(
+        "INSERT INTO edges (child, name, parent) VALUES (?, ?, ?)",
+        [(record.fingerprint, name, parent) for name, parent in parents.items()],
+    )
+
+
+def _to_row(connection: sqlite3.Connection, record: Record) -> dict[str, Any]:
+    row = record.to_json()
+    return row | {
+        "inputs": compact(row["inputs"]),
+        "input_contents": compact(row["input_contents"]),
+        # Equal for most stages of a kind, and much the largest part of a record: kept and parsed once.
+        "code": _put_text(connection, compact(row["code"])),
+        "libraries": _put_text(connection, compact(row["libraries"])),
+        # The operations of a long run do not fit the 64 bits of SQLite's integers.
+        "flops": str(int(record.flops)),
+    }
+
+
+def _put_text(connection: sqlite3.Connection, text: str) -> str:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    connection.execute("INSERT OR IGNORE INTO texts (sha256, text) VALUES (?, ?)", (digest, text))
+    return digest
+
+
+def _from_rows(rows: Iterable[sqlite3.Row]) -> list[Record]:
+    parsed: dict[str, Any] = {}
+    return [_from_row(row, parsed) for row in rows]
+
+
+def _from_row(row: sqlite3.Row, parsed: dict[str, Any]) -> Record:
+    return Record(
+        fingerprint=row["fingerprint"],
+        state=row["state"],
+        kind=row["kind"],
+        label=row["label"],
+        spec_json=row["spec_json"],
+        inputs=json.loads(row["inputs"]),
+        input_contents=json.loads(row["input_contents"]),
+        resumed_from=row["resumed_from"],
+        code=_parse_once(row["code"], row["code_text"], parsed),
+        libraries=_parse_once(row["libraries"], row["libraries_text"], parsed),
+        content_sha256=row["content_sha256"],
+        n_bytes=row["n_bytes"],
+        error=row["error"],
+        log=row["log"],
+        started=row["started"],
+        seconds=row["seconds"],
+        attempt=row["attempt"],
+        host=row["host"],
+        tokens=row["tokens"],
+        flops=int(row["flops"]),
+    )
+
+
+def _parse_once(digest: str, text: str, parsed: dict[str, Any]) -> Mapping[str, Any]:
+    if digest not in parsed:
+        parsed[digest] = json.loads(text)
+    found: Mapping[str, Any] = parsed[digest]
+    return found

@@ -1,0 +1,189 @@
+"""A shard of tokens, and which documents they came from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from modelfactory.errors import SourceError
+from modelfactory.tokens.indexed import open_indexed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from modelfactory.tokens.indexed import Tokens
+
+PREFIX = "tokens"
+DOCUMENTS = "documents.parquet"
+FACTS = "tokens.json"
+_CHUNK = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One document of a shard."""
+
+    row: int
+    """Number in the shard; its row in `documents.parquet`."""
+    document_id: str
+    source: str
+    path: str
+    first_token: int
+    n_tokens: int
+    """The end-of-text token included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """The part of a document that a range of tokens covers."""
+
+    row: int
+    """Number of the document in the shard."""
+    start: int
+    """First token of it, counted from the document's start."""
+    stop: int
+    """One past the last."""
+
+
+class TokenShard:
+    """Tokens of a dataset, memory-mapped."""
+
+    def __init__(self, directory: Path, tokens: Tokens, document_starts: NDArray[np.int64]) -> None:
+        self.directory = directory
+        self.tokens = tokens
+        """Every document after another; uint16 or int32."""
+        self.document_starts = document_starts
+        """Token at which each document starts, then the number of tokens."""
+
+    @classmethod
+    def open(cls, directory: Path) -> TokenShard:
+        """Open what a tokens stage made, or another's Megatron shard named tokens.bin and tokens.idx.
+
+        The latter has no `documents.parquet`: all but `document` works.
+
+        Raises:
+            SourceError: a file is missing, cut off, or contradicts another.
+        """
+        indexed = open_indexed(directory / PREFIX)
+        shard = cls(directory, indexed.tokens, indexed.document_starts)
+        if (directory / FACTS).is_file():
+            shard._check_facts()
+        return shard
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens, end-of-text tokens included."""
+        return len(self.tokens)
+
+    @property
+    def n_documents(self) -> int:
+        """Documents, empty ones included."""
+        return len(self.document_starts) - 1
+
+    def document_tokens(self, row: int) -> Tokens:
+        """Return the tokens of document `row`, its end-of-text token last."""
+        self._check_row(row)
+        found: Tokens = self.tokens[self.document_starts[row] : self.document_starts[row + 1]]
+        return found
+
+    def document(self, row: int) -> Document:
+        """Return where document `row` came from; reads the row group that holds it."""
+        self._check_row(row)
+        ends = self._group_ends
+        group = int(np.searchsorted(ends, row, side="right"))
+        table = self._table.read_row_group(group)
+        found = table.slice(row - (int(ends[group - 1]) if group else 0), 1).to_pylist()[0]
+        return Document(row=row, **found)
+
+    def spans(self, start: int, stop: int) -> list[Span]:
+        """Return the documents that tokens `start` up to `stop` belong to, in order."""
+        if not 0 <= start <= stop <= self.n_tokens:
+            raise IndexError(f"tokens {start}..{stop} of a shard that has {self.n_tokens}")
+        if start == stop:
+            return []
+        first = int(np.searchsorted(self.document_starts, start, side="right")) - 1
+        last = int(np.searchsorted(self.document_starts, stop, side="left"))
+        bounds = np.clip(self.document_starts[first : last + 1], start, stop)
+        offsets = zip(range(first, last), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        starts = self.document_starts
+        return [
+            Span(row=row, start=low - int(starts[row]), stop=high - int(starts[row]))
+            for row, low, high in offsets
+            if low < high
+        ]
+
+    def verify(self, vocab_size: int, eos_id: int) -> None:
+        """Read every token once.
+
+        Raises:
+            SourceError: a token outside the vocabulary, or a document that eos_id does not close.
+        """
+        for start in range(0, self.n_tokens, _CHUNK):
+            block = self.tokens[start : start + _CHUNK]
+            wrong = np.flatnonzero((block < 0) | (block.astype(np.int64) >= vocab_size))
+            if len(wrong):
+                place = start + int(wrong[0])
+                self._damaged(f"token {self.tokens[place]} at {place}", f"ids from 0 to {vocab_size - 1}")
+        open_ended = np.flatnonzero(self.tokens[self.document_starts[1:] - 1] != eos_id)
+        if len(open_ended):
+            self._damaged(f"document {open_ended[0]} not closed", f"token {eos_id} at the end of each")
+
+    @cached_property
+    def _table(self) -> pa.parquet.ParquetFile:
+        import pyarrow.parquet as pq
+
+        path = self.directory / DOCUMENTS
+        if not path.is_file():
+            self._damaged(f"no {DOCUMENTS}", "the table that says where documents came from")
+        table = pq.ParquetFile(path, memory_map=True)
+        if table.metadata.num_rows != self.n_documents:
+            self._damaged(
+                f"{table.metadata.num_rows} rows in {DOCUMENTS}", f"{self.n_documents}, as in the index"
+            )
+        return table
+
+    @cached_property
+    def _group_ends(self) -> NDArray[np.int64]:
+        metadata = self._table.metadata
+        return np.cumsum([metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)])
+
+    def _check_row(self, row: int) -> None:
+        if not 0 <= row < self.n_documents:
+            raise IndexError(f"document {row} of a shard that has {self.n_documents}")
+
+    def _check_facts(self) -> None:
+        facts = json.loads((self.directory / FACTS).read_text("utf-8"))
+        found = {"n_tokens": self.n_tokens, "n_documents": self.n_documents, "dtype": self.tokens.dtype.name}
+        for name, value in found.items():
+            if facts.get(name) != value:
+                self._damaged(f"{name} = {value} in the index", f"{facts.get(name)}, as {FACTS} says")
+
+    def _damaged(self, found: str, wanted: str) -> None:
+        raise SourceError(
+            place=str(self.directory),
+            found=found,
+            wanted=wanted,
+            remedy="Build the tokens stage again (`factory doctor` finds damaged ones).",
+        )
+
+
+def documents_schema() -> pa.Schema:
+    """Return the columns of `documents.parquet`; row i is document i."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("document_id", pa.string()),
+            ("source", pa.string()),
+            ("path", pa.string()),
+            ("first_token", pa.int64()),
+            ("n_tokens", pa.int64()),
+        ]
+    )

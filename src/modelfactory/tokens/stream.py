@@ -1,0 +1,235 @@
+"""The stream ("Blender"): which tokens are trained on at which step.
+
+A pure function of (sources, weights, sequence length, batch size, seed, step). Sequences are numbered from
+0 through the whole run; step s holds the numbers (s - 1) * batch_sequences up to s * batch_sequences. The
+assignment says which source gives number n, and how many that source gave before: that count, divided by
+the sequences in the source, is the epoch, and the rest goes through the epoch's own permutation. Nothing is
+replayed, nothing is remembered: a resume needs only the step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from modelfactory.spec import require
+from modelfactory.tokens.assignment import Assignment
+from modelfactory.tokens.epochs import check_epochs, source_sizes
+from modelfactory.tokens.permutation import epoch_keys, permute, seed_key, unpermute
+from modelfactory.tokens.specs import MAX_EPOCHS
+from modelfactory.tokens.weights import integer_shares
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from modelfactory.tokens.shard import TokenShard
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """The sequences of one step, or one rank's rows of them."""
+
+    step: int
+    """From 1."""
+    tokens: NDArray[np.int32]
+    """(rows, seq_len + 1): `tokens[:, :-1]` go in, `tokens[:, 1:]` are the labels. 0 where not valid."""
+    valid: NDArray[np.bool_]
+    """(rows, seq_len): labels that count. All of them, but for the end of a run's last step."""
+    sequence_ids: NDArray[np.int64]
+    """(rows, 3): source, epoch, and sequence within the source; -1 in rows past the end of the run."""
+
+    @property
+    def n_valid(self) -> int:
+        """Labels that count in these rows."""
+        return int(self.valid.sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentSpan:
+    """A piece of one document in one row of a batch."""
+
+    row: int
+    """Of the whole batch."""
+    column: int
+    """Of `Batch.tokens`, at which the piece starts."""
+    source: int
+    """Number of the mixture's part."""
+    epoch: int
+    """From 0."""
+    document: int
+    """Row of the document in its shard; `TokenShard.document` says what that is."""
+    document_id: str
+    start: int
+    """First token of the piece, counted from the document's start."""
+    n_tokens: int
+
+
+class Stream:
+    """Batches of a run.
+
+    Args:
+        shards: one for each source.
+        weights: of the sources; need not sum to 1. See `effective_weights`.
+        seq_len: labels in a sequence.
+        batch_sequences: rows of a step.
+        seed: of the order within each epoch.
+        n_tokens: labels of the whole run; the last step is cut to them. No batch before it depends on it.
+        max_epochs: of each source; by default `Part`'s default.
+
+    Raises:
+        SpecError: a source is shorter than one sequence, or would be repeated beyond its limit.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[TokenShard],
+        *,
+        weights: Sequence[float],
+        seq_len: int,
+        batch_sequences: int,
+        seed: int,
+        n_tokens: int,
+        max_epochs: Sequence[float] | None = None,
+    ) -> None:
+        _check_counts(shards, weights, seq_len, batch_sequences, n_tokens)
+        self.shards = tuple(shards)
+        self.seq_len, self.batch_sequences, self.n_tokens = seq_len, batch_sequences, n_tokens
+        shares = integer_shares(weights)
+        self.effective_weights = shares.effective_weights
+        """What `weights` came to: the same, but where they have no common denominator up to a million."""
+        self.n_sequences = math.ceil(n_tokens / seq_len)
+        self.n_steps = math.ceil(self.n_sequences / batch_sequences)
+        source_tokens = [shard.n_tokens for shard in self.shards]
+        self._sizes = np.array(source_sizes(source_tokens, seq_len), dtype=np.int64)
+        self._assignment = Assignment(shares.shares, self.n_sequences)
+        self._key = seed_key("stream", seed)
+        check_epochs(self.epochs(), max_epochs or [MAX_EPOCHS] * len(self.shards), source_tokens)
+
+    def batch(self, step: int, rank: int = 0, world_size: int = 1) -> Batch:
+        """Return step `step` (from 1 to n_steps), or the rows of it that `rank` of `world_size` trains on.
+
+        Raises:
+            IndexError: there is no such step or rank.
+        """
+        self._check_step(step)
+        if not 0 <= rank < world_size:
+            raise IndexError(f"rank {rank} of {world_size}")
+        low, high = (self.batch_sequences * part // world_size for part in (rank, rank + 1))
+        numbers = np.arange(low, high, dtype=np.int64) + (step - 1) * self.batch_sequences
+        sequence_ids = self.sequence_ids(numbers)
+        n_valid = np.clip(self.n_tokens - numbers * self.seq_len, 0, self.seq_len)
+        return Batch(
+            step=step,
+            tokens=self._tokens(sequence_ids, n_valid),
+            valid=np.arange(self.seq_len) < n_valid[:, None],
+            sequence_ids=sequence_ids,
+        )
+
+    def sequence_ids(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return source, epoch and sequence of each sequence of the run by number; -1 past its end."""
+        ids = np.full((len(numbers), 3), -1, dtype=np.int64)
+        inside = numbers < self.n_sequences
+        source, rank = self._assignment.at(numbers[inside])
+        size = self._sizes[source]
+        epoch, index = np.divmod(rank, size)
+        sequence = permute(index, size, epoch_keys(self._key, source, epoch))
+        ids[inside] = np.stack((source, epoch, sequence), axis=1)
+        return ids
+
+    def epochs(self, step: int | None = None) -> tuple[float, ...]:
+        """Return how many epochs of each source are done after `step`; by default after the last."""
+        steps = self.n_steps if step is None else step
+        n_sequences = min(steps * self.batch_sequences, self.n_sequences)
+        counts = self._assignment.counts(n_sequences)
+        return tuple(count / int(size) for count, size in zip(counts, self._sizes, strict=True))
+
+    def n_tokens_to(self, step: int) -> int:
+        """Return how many labels count in the steps up to and with `step`."""
+        return min(step * self.batch_sequences * self.seq_len, self.n_tokens)
+
+    def documents(self, step: int) -> list[DocumentSpan]:
+        """Return every piece of a document that step `step` sees, by row and column."""
+        self._check_step(step)
+        numbers = np.arange(self.batch_sequences, dtype=np.int64) + (step - 1) * self.batch_sequences
+        n_valid = np.clip(self.n_tokens - numbers * self.seq_len, 0, self.seq_len).tolist()
+        return [
+            span
+            for row, (source, epoch, sequence) in enumerate(self.sequence_ids(numbers).tolist())
+            if source >= 0
+            for span in self._spans(row, source, epoch, sequence * self.seq_len, n_valid[row] + 1)
+        ]
+
+    def steps_of(self, source: int, document: int) -> list[int]:
+        """Return the steps that see a token of a document, in order: the way back from `documents`."""
+        shard = self.shards[source]
+        start, stop = (int(bound) for bound in shard.document_starts[document : document + 2])
+        size = int(self._sizes[source])
+        first, last = max((start - 1) // self.seq_len, 0), min((stop - 1) // self.seq_len, size - 1)
+        steps = set()
+        for sequence in range(first, last + 1):
+            for number in self._numbers_of(source, sequence):
+                n_valid = min(self.n_tokens - number * self.seq_len, self.seq_len)
+                if start <= sequence * self.seq_len + n_valid:
+                    steps.add(number // self.batch_sequences + 1)
+        return sorted(steps)
+
+    def _numbers_of(self, source: int, sequence: int) -> list[int]:
+        """Return the numbers in the run of one sequence of a source, one for each epoch that gets to it."""
+        size = int(self._sizes[source])
+        epoch = np.arange(math.ceil(self.epochs()[source]), dtype=np.int64)
+        sizes = np.full_like(epoch, size)
+        keys = epoch_keys(self._key, np.full_like(epoch, source), epoch)
+        ranks = epoch * size + unpermute(np.full_like(epoch, sequence), sizes, keys)
+        numbers = (self._assignment.number(source, rank) for rank in ranks.tolist())
+        return [number for number in numbers if 0 <= number < self.n_sequences]
+
+    def _tokens(self, sequence_ids: NDArray[np.int64], n_valid: NDArray[np.int64]) -> NDArray[np.int32]:
+        tokens = np.zeros((len(sequence_ids), self.seq_len + 1), dtype=np.int32)
+        rows = zip(tokens, sequence_ids.tolist(), n_valid.tolist(), strict=True)
+        for row, (source, _, sequence), n_labels in rows:
+            if n_labels:
+                start = sequence * self.seq_len
+                row[: n_labels + 1] = self.shards[source].tokens[start : start + n_labels + 1]
+        return tokens
+
+    def _spans(self, row: int, source: int, epoch: int, first: int, n_tokens: int) -> list[DocumentSpan]:
+        column = 0
+        found = []
+        shard = self.shards[source]
+        for span in shard.spans(first, first + n_tokens):
+            length = span.stop - span.start
+            found.append(
+                DocumentSpan(
+                    row=row,
+                    column=column,
+                    source=source,
+                    epoch=epoch,
+                    document=span.row,
+                    document_id=shard.document(span.row).document_id,
+                    start=span.start,
+                    n_tokens=length,
+                )
+            )
+            column += length
+        return found
+
+    def _check_step(self, step: int) -> None:
+        if not 1 <= step <= self.n_steps:
+            raise IndexError(f"step {step} of a run that has the steps 1 to {self.n_steps}")
+
+
+def _check_counts(
+    shards: Sequence[TokenShard], weights: Sequence[float], seq_len: int, batch_sequences: int, n_tokens: int
+) -> None:
+    for name, count in (("seq_len", seq_len), ("batch_sequences", batch_sequences), ("n_tokens", n_tokens)):
+        require(count > 0, place=name, found=count, wanted="a whole number above 0")
+    require(
+        len(shards) == len(weights) > 0,
+        place="weights",
+        found=f"{len(weights)} weights for {len(shards)} shards",
+        wanted="one weight for each shard",
+    )

@@ -1,0 +1,97 @@
+"""The score of each variant, with an interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from modelfactory.verdict.finding import Covers
+from modelfactory.verdict.grid import Grid, make_grid
+from modelfactory.verdict.measure import Measure
+from modelfactory.verdict.seeds import FEW_DF, score_noise
+from modelfactory.verdict.variance import Noise, item_variance, mean_squares
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from modelfactory.verdict.outcomes import Outcomes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Mean over seeds of one variant's metric."""
+
+    variant: str
+    """Name of the variant."""
+    measure: Measure
+    """Task and metric."""
+    step: int
+    """Training step of the checkpoints."""
+    value: float
+    """Mean over seeds of the metric."""
+    interval: tuple[float, float] | None
+    """At confidence 1 - alpha; None where no noise is known."""
+    covers: Covers
+    """The noise that the interval covers."""
+    n_seeds: int
+    """Seeds averaged over."""
+    n_items: int
+    """Items that every one of those seeds has."""
+
+
+def estimate(
+    outcomes: Outcomes, *, measures: Sequence[Measure], alpha: float = 0.05, step: int | None = None
+) -> list[Estimate]:
+    """Return the score of each variant on each measure it has outcomes of, by measure, then variant.
+
+    Seed noise is pooled over the variants where a variant's own seeds are few. Intervals of two variants
+    that overlap say little about their difference: that is what `compare` is for.
+    """
+    found: list[Estimate] = []
+    for measure in measures:
+        grid = make_grid(outcomes, measure, step)
+        found += [_estimate(grid, variant, alpha) for variant in grid.steps]
+    return found
+
+
+def _estimate(grid: Grid, variant: str, alpha: float) -> Estimate:
+    rows = [row for (name, _), row in grid.rows.items() if name == variant]
+    items = grid.covered(rows)
+    scores, effective = grid.scores(rows, items)
+    value = float(scores.mean())
+    noise, covers = _noise(grid, items, scores, effective)
+    half = None if noise is None else noise.half_width(alpha)
+    return Estimate(
+        variant=variant,
+        measure=grid.measure,
+        step=grid.steps[variant],
+        value=value,
+        interval=None if half is None else (value - half, value + half),
+        covers=covers,
+        n_seeds=len(rows),
+        n_items=len(items),
+    )
+
+
+def _noise(
+    grid: Grid, items: NDArray[np.int64], scores: NDArray[np.float64], effective: float
+) -> tuple[Noise | None, Covers]:
+    squares = mean_squares(scores, effective)
+    n_seeds, n_clusters = scores.shape
+    if n_clusters == 1:
+        return None, "nothing"
+    variance, df = squares.seed / n_clusters, n_seeds - 1.0
+    pooled = score_noise(grid, items) if df < FEW_DF else None
+    if pooled is not None and pooled.df > df:
+        variance, df = pooled.variance, pooled.df
+    known = df > 0
+    noise = Noise(
+        seed_variance=variance / n_seeds if known else 0.0,
+        seed_df=max(df, 1.0),
+        item_variance=item_variance(squares),
+        item_df=squares.cluster_df,
+    )
+    return noise, "seeds and items" if known else "items only"
