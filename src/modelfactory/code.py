@@ -56,6 +56,7 @@ class _Module:
 
 def trace(roots: Iterable[str]) -> Code:
     """Return the code reached from `roots`, each `module:name`."""
+    source_file.cache_clear()  # an experiment file of the same name may lie in another folder by now
     pending = [tuple(root.split(":")) for root in roots]
     seen: set[tuple[str, str]] = set()
     definitions: dict[str, str] = {}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from modelfactory.data.documents import batches, read_files
+from modelfactory.data.documents import batches
+from modelfactory.data.readers import read_files
 from modelfactory.errors import Stopped
 from modelfactory.stage import Progress
 

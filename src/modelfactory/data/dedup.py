@@ -162,6 +162,8 @@ def _of_text(text: str) -> dict[str, Any]:
 def _first(keys: Iterable[pa.Table]) -> NDArray[np.bool_]:
     """Return, for every row of all tables in a row, whether its key occurs there first."""
     tables = list(keys)
+    if not tables:
+        return np.zeros(0, dtype=np.bool_)
     high = np.concatenate([table["high"].to_numpy() for table in tables])
     low = np.concatenate([table["low"].to_numpy() for table in tables])
     first = np.zeros(len(high), dtype=np.bool_)

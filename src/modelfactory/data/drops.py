@@ -67,9 +67,7 @@ class Drops:
     def by_reason(self) -> dict[str, dict[str, int]]:
         """Return documents and bytes by reason, the most frequent first."""
         ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
-        return {
-            reason: {"n_documents": count, "n_bytes": self.n_bytes[reason]} for reason, count in ordered
-        }
+        return {reason: {"n_documents": count, "n_bytes": self.n_bytes[reason]} for reason, count in ordered}
 
     def write_samples(self, path: Path) -> None:
         """Write the samples as Parquet, sorted by reason, source and path."""

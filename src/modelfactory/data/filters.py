@@ -139,7 +139,11 @@ class Keep:
         """
         answers = computed(
             {"text": documents["text"]},
-            {"answer": lambda daft: daft.func(self._answer, return_dtype=daft.DataType.string())(daft.col("text"))},
+            {
+                "answer": lambda daft: daft.func(self._answer, return_dtype=daft.DataType.string())(
+                    daft.col("text")
+                )
+            },
         )["answer"].to_pylist()
         for answer, source, path in zip(
             answers, documents["source"].to_pylist(), documents["path"].to_pylist(), strict=True
@@ -150,7 +154,7 @@ class Keep:
 
     def _answer(self, text: str) -> str:
         try:
-            answer = self.function(text)
+            answer: object = self.function(text)
         except Exception as error:  # noqa: BLE001 - the author's code; becomes the failure of the stage
             line = traceback.extract_tb(error.__traceback__)[-1]
             return f"it raised {type(error).__name__}: {error} ({line.filename}:{line.lineno})"

@@ -25,19 +25,14 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from modelfactory.data.catalog import NAMESPACE, enter, location_of, lock, locked, opened, remove, snapshot_id
 from modelfactory.errors import StageDamaged
 from modelfactory.stage import OBSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from pyiceberg.catalog.sql import SqlCatalog
-
-NAMESPACE = "documents"
-BUSY_TIMEOUT_S = 60
-"""How long SQLite waits for another process that has the catalog open without our lock."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +78,12 @@ class LakeTable:
 @contextmanager
 def workbench(lake: Path) -> Iterator[Path]:
     """Yield a new folder inside the lake to write a table in; gone afterwards, also what others left."""
-    with _locked(lake):
+    with locked(lake):
         incoming = lake / "incoming"
         incoming.mkdir(exist_ok=True)
         _remove_abandoned(incoming)
         folder = Path(tempfile.mkdtemp(dir=incoming))
-        held = _lock(folder / "lock")
+        held = lock(folder / "lock")
     try:
         with held:
             yield folder
@@ -105,24 +100,23 @@ def commit(lake: Path, name: str, parts: Sequence[Path], summary: Mapping[str, s
         parts: Parquet files in one folder inside a workbench.
         summary: Goes into the summary of the snapshot.
     """
-    location = _location(lake, name)
+    location = location_of(lake, name)
     files = tuple(_described(part, location / "data", lake) for part in parts)
     for path in (*parts, parts[0].parent):
         _sync(path)
-    with _catalog(lake) as catalog:
-        known = _snapshot_id(catalog, name)
-        if known is not None and not _file_faults(files, lake):
-            return LakeTable(table=f"{NAMESPACE}.{name}", snapshot_id=known, files=files)
-        _remove(catalog, lake, name)
-        location.mkdir(parents=True)
-        parts[0].parent.rename(location / "data")
-        snapshot_id = _enter(catalog, location, name, files, summary)
-        _sync_metadata(location)
-    return LakeTable(table=f"{NAMESPACE}.{name}", snapshot_id=snapshot_id, files=files)
+    with opened(lake) as catalog:
+        known = snapshot_id(catalog, name)
+        if known is None or _file_faults(files, lake):
+            remove(catalog, lake, name)
+            location.mkdir(parents=True)
+            parts[0].parent.rename(location / "data")
+            known = enter(catalog, location, name, [part.name for part in parts], summary)
+            _sync_metadata(location)
+    return LakeTable(table=f"{NAMESPACE}.{name}", snapshot_id=known, files=files)
 
 
 def damaged(documents_dir: Path, lake: Path) -> list[str]:
-    """Say what is wrong with the documents of a stage: files missing, cut or changed, table or snapshot gone."""
+    """Say what is wrong with the documents of a stage: files missing or changed, table or snapshot gone."""
     try:
         table = LakeTable.read(documents_dir)
     except StageDamaged as error:
@@ -130,11 +124,19 @@ def damaged(documents_dir: Path, lake: Path) -> list[str]:
     faults = _file_faults(table.files, lake)
     if not (lake / "catalog.db").exists():
         return [*faults, f"{lake / 'catalog.db'}: missing"]
-    with _catalog(lake) as catalog:
-        known = _snapshot_id(catalog, _name(table))
-    if known != table.snapshot_id:
-        faults.append(f"{table.table}: snapshot {table.snapshot_id} is not in the catalog (found {known})")
-    return faults
+    return [*faults, *_catalog_faults(table, lake)]
+
+
+def _catalog_faults(table: LakeTable, lake: Path) -> list[str]:
+    from sqlalchemy.exc import DatabaseError
+
+    try:
+        with opened(lake) as catalog:
+            known = snapshot_id(catalog, _name(table))
+    except DatabaseError as error:
+        return [f"{lake / 'catalog.db'}: cannot be read ({error.orig})"]
+    wanted = table.snapshot_id
+    return [] if known == wanted else [f"{table.table}: the catalog holds snapshot {known}, wanted {wanted}"]
 
 
 def drop(documents_dir: Path, lake: Path) -> None:
@@ -144,8 +146,8 @@ def drop(documents_dir: Path, lake: Path) -> None:
 
 def drop_table(table: str, lake: Path) -> None:
     """Remove a table by name; for tables that `unreferenced` returned."""
-    with _catalog(lake) as catalog:
-        _remove(catalog, lake, table.removeprefix(f"{NAMESPACE}."))
+    with opened(lake) as catalog:
+        remove(catalog, lake, table.removeprefix(f"{NAMESPACE}."))
 
 
 def unreferenced(documents_dirs: Iterable[Path], lake: Path) -> dict[str, int]:
@@ -183,76 +185,6 @@ def _described(part: Path, folder: Path, lake: Path) -> LakeFile:
     return LakeFile(path=path, sha256=sha256, n_bytes=part.stat().st_size)
 
 
-def _enter(
-    catalog: SqlCatalog, location: Path, name: str, files: Iterable[LakeFile], summary: Mapping[str, str]
-) -> int:
-    """Create the table with its one snapshot in a single transaction, and return the snapshot's id."""
-    from modelfactory.data.documents import SCHEMA
-
-    catalog.create_namespace_if_not_exists(NAMESPACE)
-    paths = [str(location.resolve() / "data" / Path(file.path).name) for file in files]
-    with catalog.create_table_transaction(
-        (NAMESPACE, name), schema=SCHEMA, location=str(location.resolve())
-    ) as table:
-        table.add_files(paths, snapshot_properties=dict(summary), check_duplicate_files=False)
-    made = _snapshot_id(catalog, name)
-    assert made is not None
-    return made
-
-
-def _snapshot_id(catalog: SqlCatalog, name: str) -> int | None:
-    """Return the snapshot of a table, or None where the catalog or Iceberg's own files lack it."""
-    from pyiceberg.exceptions import NoSuchTableError
-
-    try:
-        snapshot = catalog.load_table((NAMESPACE, name)).current_snapshot()
-    except (NoSuchTableError, FileNotFoundError, ValueError):  # no entry; no metadata file; half of one
-        return None
-    return None if snapshot is None else int(snapshot.snapshot_id)
-
-
-def _remove(catalog: SqlCatalog, lake: Path, name: str) -> None:
-    from pyiceberg.exceptions import NoSuchTableError
-
-    try:
-        catalog.drop_table((NAMESPACE, name))
-    except NoSuchTableError:
-        pass  # a killed process put the files in place and entered nothing
-    if _location(lake, name).exists():
-        shutil.rmtree(_location(lake, name))
-
-
-@contextmanager
-def _catalog(lake: Path) -> Iterator[SqlCatalog]:
-    from pyiceberg.catalog.sql import SqlCatalog
-    from sqlalchemy import URL
-
-    database = str((lake / "catalog.db").resolve())
-    uri = URL.create("sqlite", database=database, query={"timeout": str(BUSY_TIMEOUT_S)})
-    with _locked(lake):
-        warehouse = str((lake / "warehouse").resolve())
-        catalog = SqlCatalog("lake", uri=uri.render_as_string(), warehouse=warehouse)
-        try:
-            yield catalog
-        finally:
-            catalog.close()
-
-
-@contextmanager
-def _locked(lake: Path) -> Iterator[None]:
-    """Hold the lake's lock; SQLite alone would leave two processes racing to create the same tables."""
-    lake.mkdir(parents=True, exist_ok=True)
-    with _lock(lake / "lock"):
-        yield
-
-
-def _lock(path: Path) -> IO[Any]:
-    """Wait for the lock on a file and return it open; the system frees it when the process dies."""
-    held = path.open("a")
-    fcntl.flock(held, fcntl.LOCK_EX)
-    return held
-
-
 def _remove_abandoned(incoming: Path) -> None:
     for folder in incoming.iterdir():
         with (folder / "lock").open("a") as lock:
@@ -261,10 +193,6 @@ def _remove_abandoned(incoming: Path) -> None:
             except BlockingIOError:
                 continue  # its process lives
             shutil.rmtree(folder)
-
-
-def _location(lake: Path, name: str) -> Path:
-    return lake / "warehouse" / NAMESPACE / name
 
 
 def _name(table: LakeTable) -> str:

@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import zlib
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from modelfactory.errors import SourceError
 
@@ -68,7 +68,7 @@ def decompressed(stream: IO[bytes], file: Path) -> Iterator[IO[bytes]]:
     """Yield the content of an open file; `.gz` and `.zst` are recognised by name."""
     if file.name.endswith(".gz"):
         with gzip.open(stream) as content:
-            yield content
+            yield cast("IO[bytes]", content)
     elif file.name.endswith(".zst"):
         import zstandard
 

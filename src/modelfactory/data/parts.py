@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +14,6 @@ from modelfactory.data.documents import BATCH_BYTES, SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 PART_BYTES = 256 * 1024 * 1024
 """Bytes of text after which a new file is begun."""
@@ -89,7 +89,6 @@ def _write_part(path: Path, first: pa.Table, groups: Iterator[pa.Table], written
         SCHEMA,
         compression="zstd",
         use_dictionary=["source"],
-        write_statistics=["source", "path", "n_bytes"],
         write_page_checksum=True,
     ) as writer:
         while group is not None:

@@ -58,7 +58,7 @@ def matching_files(root: Path, pattern: str, exclude: Sequence[str]) -> list[str
 
 def walk(root: Path, unwanted: Sequence[re.Pattern[str]] = ()) -> Iterator[str]:
     """Yield the relative path of everything below `root` that is no folder, in no stated order."""
-    pending = [("", (_identity(root),))]
+    pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", (_identity(root),))]
     while pending:
         folder, above = pending.pop()
         for entry in _listing(root, folder):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from modelfactory.data.sources import Files
 from modelfactory.errors import InvalidInputs, SourceError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
 
     from modelfactory.data.sources import Source

@@ -60,7 +60,7 @@ class LocalEngine:
         return self.jobs - sum(worker.job is not None for worker in self._workers)
 
     def submit(self, job: Job) -> None:
-        """Give the job to a worker: one that holds what it continues, else the one idle longest, else a new one."""
+        """Give the job to the worker that holds what it continues, else the one idle longest, else a new."""
         assert not self._closed
         assert self.free() > 0
         worker = self._choose(job)
@@ -120,7 +120,7 @@ class LocalEngine:
         for worker in reversed(idle):
             if job.affinity and job.affinity in worker.remembered:
                 return worker
-        if idle and (not job.affinity or len(self._workers) >= self.jobs):
+        if idle:
             return idle[0]
         if len(self._workers) < self.jobs:
             self._workers.append(WorkerProcess(self.threads))

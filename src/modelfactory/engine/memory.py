@@ -13,7 +13,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def n_oom_kills() -> int:
-    """Return how many processes this machine's kernel has killed for want of memory; 0 when it does not say."""
+    """Return how many processes the kernel has killed for want of memory; 0 when it does not say."""
     for line in _read(Path("/proc/vmstat")).splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])
@@ -27,7 +27,7 @@ def was_out_of_memory(*, n_oom_kills_before: int, peak_bytes: int) -> bool:
 
 def limit() -> int:
     """Return the bytes of memory that the processes of this control group may use together."""
-    limits = [int(psutil.virtual_memory().total)]
+    limits = [int(psutil.virtual_memory().total)]  # type: ignore[no-untyped-call]
     limits += [int(text) for text in map(_read, _limit_files()) if text.isdigit()]
     return min(limits)
 

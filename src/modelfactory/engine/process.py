@@ -161,7 +161,9 @@ class WorkerProcess:
 
     def _failure(self, job: Job, death: _Death) -> Failed:
         if self._stop_asked:
-            return Failed(fingerprint=job.fingerprint, error="stopped", kind="stopped", log_tail=tail(job.log))
+            return Failed(
+                fingerprint=job.fingerprint, error="stopped", kind="stopped", log_tail=tail(job.log)
+            )
         error, kind = describe_death(death.exit_code, death.peak_bytes, self._n_oom_kills)
         log_tail = tail(job.log) if self._begun else self._last_words()
         return Failed(fingerprint=job.fingerprint, error=error, kind=kind, log_tail=log_tail)

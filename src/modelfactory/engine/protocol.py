@@ -6,13 +6,13 @@ here pickles, so that a job crosses to another process or machine.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 from modelfactory.stage import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
 FailureKind: TypeAlias = Literal["raised", "refused", "memory", "disk", "killed", "stopped"]

@@ -36,15 +36,20 @@ class Agenda:
         self._warm: set[str] = set()
         self._unsettled = set(self._stages)
         self._there: set[str] = set()
+        self._failed: set[str] = set()
         self.blocked: dict[str, set[str]] = {}
         """Stage that cannot run -> the failed stages it hangs on."""
         for stage in stages:
             self._await_parents(stage)
         self._ahead = self._seconds_ahead(stages)
 
-    def unsettled(self) -> set[str]:
-        """Return the stages that are neither there nor failed nor blocked."""
-        return set(self._unsettled)
+    def unsettled(self) -> list[str]:
+        """Return the stages that are neither there nor failed nor blocked, in the order of the plan."""
+        return sorted(self._unsettled, key=self._index.__getitem__)
+
+    def is_settled(self) -> bool:
+        """Say whether every stage is there, failed or blocked."""
+        return not self._unsettled
 
     def free_of_parents(self) -> list[PlannedStage]:
         """Return the stages that wait for nothing, in the order of the plan; for the start of a run."""
@@ -73,6 +78,14 @@ class Agenda:
         self._children[parent].append(stage.id)
         return True
 
+    def let_go(self, stage: PlannedStage) -> None:
+        """Take a stage off the jobs without putting it back: another process makes it."""
+        self._taken.pop(stage.id, None)
+
+    def causes(self, fingerprint: str) -> set[str]:
+        """Return the failed stages that keep this one from being there; none when nothing does."""
+        return {fingerprint} if fingerprint in self._failed else self.blocked.get(fingerprint, set())
+
     def settle(self, fingerprint: str, *, ran_here: bool) -> list[PlannedStage]:
         """Note that a stage is there; return the stages that wait for nothing now."""
         self._leave(fingerprint)
@@ -91,16 +104,24 @@ class Agenda:
     def fail(self, fingerprint: str) -> list[PlannedStage]:
         """Note that a stage failed for good; return the stages that are blocked from now on."""
         self._leave(fingerprint)
-        newly, pending = [], list(self._children[fingerprint])
+        self._failed.add(fingerprint)
+        return self._block(self._children[fingerprint], fingerprint)
+
+    def block(self, stage: PlannedStage, cause: str) -> list[PlannedStage]:
+        """Note that a stage cannot run because `cause` failed; return all that is blocked from now on."""
+        return self._block([stage.id], cause)
+
+    def _block(self, names: Iterable[str], cause: str) -> list[PlannedStage]:
+        newly, pending = [], list(names)
         while pending:
-            child = pending.pop()
-            if fingerprint in self.blocked.get(child, ()) or child in self._there:
+            name = pending.pop()
+            if name in self._there or cause in self.blocked.get(name, ()):
                 continue
-            if child not in self.blocked:
-                newly.append(self._stages[child])
-            self.blocked.setdefault(child, set()).add(fingerprint)
-            self._unsettled.discard(child)
-            pending += self._children[child]
+            if name not in self.blocked:
+                newly.append(self._stages[name])
+            self.blocked.setdefault(name, set()).add(cause)
+            self._leave(name)
+            pending += self._children[name]
         return newly
 
     def _leave(self, fingerprint: str) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from modelfactory.engine.protocol import FailureKind
+from modelfactory.stage import Progress
 
-    from modelfactory.engine.protocol import FailureKind
-    from modelfactory.plan import PlannedStage
-    from modelfactory.stage import Progress
+if TYPE_CHECKING:
+    from modelfactory.plan import PlannedStage  # noqa: TC004  # a type only; nothing reads these at run time
 
 OnStale: TypeAlias = Literal["rebuild", "keep", "fail"]
 

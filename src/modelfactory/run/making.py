@@ -6,13 +6,15 @@ import json
 from typing import TYPE_CHECKING
 
 from modelfactory.engine.protocol import Failed, Finished, Job
+from modelfactory.errors import DiskFull
 from modelfactory.store import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from modelfactory.engine.protocol import Engine
+    from modelfactory.engine.protocol import Engine, FailureKind
+    from modelfactory.errors import FactoryError
     from modelfactory.plan import PlannedStage
     from modelfactory.run.events import RunOptions
     from modelfactory.store import Store
@@ -80,8 +82,7 @@ def record_of(
     """Return the record of a stage that was made, or that failed."""
     read = {name: contents[parent] for name, parent in stage.inputs.items()} | dict(stage.pins)
     if stage.resumes:
-        read[CHECKPOINT] = contents[stage.resumes]
-    finished = isinstance(result, Finished)
+        read[CHECKPOINT] = contents.get(stage.resumes, "")
     return Record(
         fingerprint=stage.id,
         kind=stage.kind,
@@ -94,7 +95,7 @@ def record_of(
         libraries=stage.libraries,
         content_sha256=result.content_sha256 if isinstance(result, Finished) else "",
         n_bytes=result.n_bytes if isinstance(result, Finished) else 0,
-        state="stored" if finished else "failed",
+        state="stored" if isinstance(result, Finished) else "failed",
         error="" if isinstance(result, Finished) else result.error,
         log=str(log),
         started=result.started,
@@ -104,3 +105,9 @@ def record_of(
         tokens=stage.tokens,
         flops=stage.flops,
     )
+
+
+def failed_here(stage: PlannedStage, error: FactoryError) -> Failed:
+    """Return the failure of a stage in the driver's own hands: claimed or published in vain."""
+    kind: FailureKind = "disk" if isinstance(error, DiskFull) else "raised"
+    return Failed(fingerprint=stage.id, error=str(error), kind=kind, log_tail="")

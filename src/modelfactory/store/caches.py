@@ -43,7 +43,7 @@ class PinCache:
 
     def get_many(self, states: Iterable[FileState]) -> dict[str, str]:
         """Return path -> sha256 for those that have not changed; one query, whatever the number."""
-        wanted = {path: (size, mtime_ns) for path, size, mtime_ns in states}
+        wanted = {path: (size, mtime_ns) for path, size, mtime_ns in states if _is_unicode(path)}
         rows = self._database.rows(
             "SELECT * FROM file_hashes WHERE path IN (SELECT value FROM json_each(?))",
             (json.dumps(list(wanted)),),
@@ -57,13 +57,22 @@ class PinCache:
     def put_many(self, hashes: Mapping[FileState, str]) -> None:
         """Keep many hashes in one transaction."""
         youngest = self._clock() * 1e9 - SETTLED_NS
-        rows = [(*state, sha256) for state, sha256 in hashes.items() if state[2] <= youngest]
+        rows = [
+            (*state, sha256)
+            for state, sha256 in hashes.items()
+            if state[2] <= youngest and _is_unicode(state[0])
+        ]
         if rows:
             with self._database.write() as connection:
                 connection.executemany(
                     "INSERT OR REPLACE INTO file_hashes (path, size, mtime_ns, sha256) VALUES (?, ?, ?, ?)",
                     rows,
                 )
+
+
+def _is_unicode(path: str) -> bool:
+    # A name that is no UTF-8 has no text of its own in SQLite; such a file is hashed each time.
+    return path.encode("utf-8", "ignore").decode() == path
 
 
 class Notes:

@@ -13,6 +13,7 @@ claim is taken over
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 HEARTBEAT_TIMEOUT_S = 120.0
 """Silence after which a holder that cannot be seen from here counts as dead."""
+
+OUT_OF_SIGHT = "garbage."
+"""How the names of directories begin that `gc` is about to remove."""
 
 _HELD = "SELECT claims.*, holders.* FROM claims JOIN holders USING (token)"
 
@@ -171,6 +175,18 @@ class Claims:
             "was given up or taken over by another process; what was made here is thrown away."
         )
 
+    def reserve(self, beginning: str, fingerprint: str) -> str:
+        """Return a new name under aside/ for a directory on its way out, owned by this process.
+
+        Written down in a transaction of its own, before anything is renamed: a kill between rename and commit
+        would else leave a directory that is nobody's.
+        """
+        name = f"{beginning}.{fingerprint}.{secrets.token_hex(6)}"
+        with self._database.write() as connection:
+            self.enter(connection, self._here)
+            own(connection, name, fingerprint, self._here.token)
+        return name
+
     def remove_asides(self, names: list[str]) -> None:
         """Remove directories under aside/ and forget those that are gone."""
         gone = []
@@ -201,12 +217,8 @@ class Claims:
             for row in held.fetchall():
                 settle(connection, self._layout, row[0])
             connection.execute(f"DELETE FROM claims WHERE token IN ({marks})", dead)  # noqa: S608
-            # What gc took out of sight waits for gc: its part of the lake must go with it.
-            asides = connection.execute(
-                f"SELECT name FROM asides WHERE token IN ({marks}) AND name NOT LIKE 'garbage.%'",  # noqa: S608
-                dead,
-            )
-            names = [row[0] for row in asides.fetchall()]
+            asides = connection.execute(f"SELECT name FROM asides WHERE token IN ({marks})", dead)  # noqa: S608
+            names = [row[0] for row in asides.fetchall() if not self._waits_for_gc(row[0])]
         self.remove_asides(names)
         with self._database.write() as connection:
             connection.execute(
@@ -215,9 +227,20 @@ class Claims:
                 dead,
             )
 
+    def _waits_for_gc(self, name: str) -> bool:
+        # What gc took out of sight and did not remove: its part of the lake must go with it.
+        return name.startswith(OUT_OF_SIGHT) and (self._layout.aside / name).exists()
+
     def living(self) -> set[str]:
         """Return the tokens of the holders that must be left alone."""
         return {row["token"] for row in self._database.rows("SELECT * FROM holders") if self.is_alive(row)}
+
+
+def own(connection: sqlite3.Connection, name: str, fingerprint: str, token: str) -> None:
+    """Write down whose a directory under aside/ is."""
+    connection.execute(
+        "INSERT INTO asides (name, fingerprint, token) VALUES (?, ?, ?)", (name, fingerprint, token)
+    )
 
 
 def _asides_of(connection: sqlite3.Connection, claim: Claim) -> list[str]:

@@ -72,6 +72,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.is_closed = False
         self._lock = threading.RLock()
         self._connection = self._connect()
 
@@ -86,6 +87,7 @@ class Database:
     def close(self) -> None:
         """Close the connection; the object cannot be used afterwards."""
         with self._lock:
+            self.is_closed = True
             self._connection.close()
 
     def prepare(self) -> bool:
@@ -140,6 +142,19 @@ class Database:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let all reads of the body see one state of the database."""
+        with self._lock, self._errors():
+            if self._connection.in_transaction:
+                yield
+                return
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("ROLLBACK")
+
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Read without a lock."""
         with self._lock, self._errors():
@@ -154,6 +169,8 @@ class Database:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except sqlite3.ProgrammingError:
+            raise  # our own mistake, not the file's
         except sqlite3.Error as error:
             raise self._in_words(error) from error
 

@@ -8,22 +8,20 @@ afterwards.
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from modelfactory.store import files, records
+from modelfactory.store.claims import OUT_OF_SIGHT
 from modelfactory.store.settle import settle
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Iterator
 
     from modelfactory.store.claims import Claims
     from modelfactory.store.database import Database
     from modelfactory.store.experiments import Experiments
-    from modelfactory.store.holder import Holder
     from modelfactory.store.layout import Layout
     from modelfactory.store.records import Records
 
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 YOUNG_S = 3600.0
 """Files that no row speaks of are left alone for this long: another process may be about to speak of them."""
-
-_OUT_OF_SIGHT = "garbage."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +54,6 @@ class Collector:
         records: Records,
         claims: Claims,
         experiments: Experiments,
-        here: Holder,
         clock: Callable[[], float],
     ) -> None:
         self._database = database
@@ -66,7 +61,6 @@ class Collector:
         self._records = records
         self._claims = claims
         self._experiments = experiments
-        self._here = here
         self._clock = clock
 
     def gc(self, keep: set[str], *, dry_run: bool, dropping: Dropping | None) -> list[Garbage]:
@@ -85,7 +79,10 @@ class Collector:
         found = self._find(keep)
         if dry_run:
             return found
-        return [each for each in found if self._remove(each, last_named, dropping)]
+        removed = [each for each in found if self._remove(each, last_named, dropping)]
+        with self._database.write() as connection:
+            records.forget_texts(connection)
+        return removed
 
     def _find(self, keep: set[str]) -> list[Garbage]:
         living = self._claims.living()
@@ -161,31 +158,24 @@ class Collector:
         return True
 
     def _remove_stage(self, garbage: Garbage, last_named: int, dropping: Dropping | None) -> bool:
+        aside = self._layout.aside / self._reserve(garbage.name)
         with files.workspace_errors(garbage.path), self._database.write(durable=True) as connection:
             if self._is_claimed(garbage.name) or self._last_named() != last_named:
                 return False
-            if garbage.kind == "failure":
-                records.remove(connection, garbage.name, "failed")
-                return True
-            aside = self._take_out_of_sight(connection, garbage.name)
-            records.remove(connection, garbage.name, "stored")
-        return aside is None or self._remove_aside(aside, dropping)
+            state = "failed" if garbage.kind == "failure" else "stored"
+            records.remove(connection, garbage.name, state)
+            if garbage.kind == "stage" and garbage.path.exists():
+                garbage.path.rename(aside)
+                files.sync_directory(garbage.path.parent)
+        return self._remove_aside(aside, dropping)
 
-    def _take_out_of_sight(self, connection: sqlite3.Connection, fingerprint: str) -> Path | None:
-        place = self._layout.stage(fingerprint)
-        if not place.exists():
-            return None
-        known = records.stored_in(connection, fingerprint)
+    def _reserve(self, fingerprint: str) -> str:
+        rows = self._database.rows("SELECT kind FROM records WHERE fingerprint = ?", (fingerprint,))
         # Kind and fingerprint stay readable: should this process die here, the next gc knows what to drop.
-        name = f"{_OUT_OF_SIGHT}{known[0].kind if known else ''}.{fingerprint}.{secrets.token_hex(6)}"
-        self._claims.enter(connection, self._here)
-        connection.execute("INSERT INTO asides VALUES (?, ?, ?)", (name, fingerprint, self._here.token))
-        place.rename(self._layout.aside / name)
-        files.sync_directory(place.parent)
-        return self._layout.aside / name
+        return self._claims.reserve(f"{OUT_OF_SIGHT}{rows[0][0] if rows else ''}", fingerprint)
 
     def _remove_aside(self, path: Path, dropping: Dropping | None) -> bool:
-        if dropping is not None and path.name.startswith(_OUT_OF_SIGHT):
+        if dropping is not None and path.name.startswith(OUT_OF_SIGHT) and path.exists():
             _, kind, fingerprint, _ = path.name.split(".")
             # A stage built again since then owns what would be dropped.
             if kind and not self._layout.stage(fingerprint).exists() and not self._is_claimed(fingerprint):

@@ -90,9 +90,9 @@ def check(layout: Layout, *, create: bool) -> None:
             two file systems.
     """
     root = layout.root
-    if root.exists() and not root.is_dir():
-        raise _fault(root, "a file", "a folder", "Name another folder with --workspace.")
     with files.workspace_errors(root):
+        if root.exists() and not root.is_dir():
+            raise _fault(root, "a file", "a folder", "Name another folder with --workspace.")
         names = {path.name for path in root.iterdir()} if root.is_dir() else set()
     if _MARK in names:
         _check_format(layout.mark)

@@ -7,7 +7,8 @@
    directory of the stage is renamed to `aside/`, the new one is renamed to its place, both parents are
    fsynced, the record is written, the claim removed; commit.
 
-What a kill leaves behind, and who mends it (`settle.py`, called when a claim is given and a workspace opened):
+What a kill leaves behind, and who mends it (`settle.py`, called when a claim is given and when a workspace
+is opened):
 
 - before the rename: a directory below `aside/` of a dead holder; removed when the workspace is opened.
 - between an older directory's rename and the new one's: no directory; the old record without a directory
@@ -26,12 +27,12 @@ from typing import TYPE_CHECKING
 
 from modelfactory.errors import ClaimLost, StageDamaged, StageFailed
 from modelfactory.store import files, records
+from modelfactory.store.claims import own
 from modelfactory.store.manifest import Manifest, load
 from modelfactory.store.settle import write_copy
 from modelfactory.store.verify import compare, sign
 
 if TYPE_CHECKING:
-    import sqlite3
     from pathlib import Path
 
     from modelfactory.store.claims import Claim, Claims
@@ -58,7 +59,9 @@ class Publisher:
                 "SELECT token FROM claims WHERE fingerprint = ?", (fingerprint,)
             ).fetchone()
             # Written down before it exists: a directory without a row would be nobody's.
-            self._own(connection, name, fingerprint, row["token"] if row is not None else None)
+            if row is None:
+                self._claims.enter(connection, self._here)
+            own(connection, name, fingerprint, self._here.token if row is None else row["token"])
         with files.workspace_errors(self._layout.aside):
             (self._layout.aside / name).mkdir()
         return self._layout.aside / name
@@ -85,20 +88,21 @@ class Publisher:
         return made
 
     def _exchange(self, claim: Claim, aside: Path, record: Record, manifest_sha256: str) -> list[str]:
+        replaced = self._claims.reserve("replaced", claim.fingerprint)
         signature = sign(aside)
         place = self._layout.stage(claim.fingerprint)
         place.parent.mkdir(exist_ok=True)
         files.sync_directory(self._layout.stages)
         with self._database.write(durable=True) as connection:
             self._claims.end(connection, claim)
-            replaced = self._move_away(connection, claim.fingerprint)
+            self._move_away(claim.fingerprint, replaced)
             aside.rename(place)
             files.sync_directory(place.parent)
             files.sync_directory(self._layout.aside)
             records.put(connection, record, manifest_sha256=manifest_sha256, signature=signature,
                         made_by=claim.holder.token)  # fmt: skip
             connection.execute("DELETE FROM asides WHERE name = ?", (aside.name,))
-        return replaced
+        return [replaced]
 
     def fail(self, claim: Claim, record: Record) -> None:
         """Record a failure, end the claim, remove what was written aside.
@@ -114,32 +118,21 @@ class Publisher:
 
     def discard(self, fingerprint: str) -> None:
         """Take a stage out of sight with its record, then remove its bytes."""
+        name = self._claims.reserve("discarded", fingerprint)
         with files.workspace_errors(self._layout.stages), self._database.write(durable=True) as connection:
-            names = self._move_away(connection, fingerprint)
+            self._move_away(fingerprint, name)
             records.remove(connection, fingerprint, "stored")
-        self._claims.remove_asides(names)
+        self._claims.remove_asides([name])
 
     def _check_claim(self, claim: Claim) -> None:
         if not self._database.rows("SELECT 1 FROM claims WHERE number = ?", (claim.number,)):
             raise self._claims.lost(claim)
 
-    def _move_away(self, connection: sqlite3.Connection, fingerprint: str) -> list[str]:
+    def _move_away(self, fingerprint: str, name: str) -> None:
         place = self._layout.stage(fingerprint)
-        if not place.exists():
-            return []
-        name = f"replaced-{fingerprint[:16]}-{secrets.token_hex(8)}"
-        self._own(connection, name, fingerprint, None)
-        place.rename(self._layout.aside / name)
-        files.sync_directory(place.parent)
-        return [name]
-
-    def _own(self, connection: sqlite3.Connection, name: str, fingerprint: str, token: str | None) -> None:
-        if token is None:
-            self._claims.enter(connection, self._here)
-        connection.execute(
-            "INSERT INTO asides (name, fingerprint, token) VALUES (?, ?, ?)",
-            (name, fingerprint, token or self._here.token),
-        )
+        if place.exists():
+            place.rename(self._layout.aside / name)
+            files.sync_directory(place.parent)
 
 
 def _sealed(aside: Path) -> tuple[Manifest, str]:

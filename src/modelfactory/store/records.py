@@ -46,7 +46,7 @@ class Records:
     def states(self, fingerprints: Iterable[str]) -> dict[str, Record]:
         """Return the records of those that are published; a record without its directory does not count."""
         rows = self._database.rows(
-            _SELECT_STORED + "AND records.fingerprint IN (SELECT value FROM json_each(?))",
+            _SELECT_STORED + "AND records.fingerprint IN (SELECT value FROM json_each(?))",  # noqa: S608
             (json.dumps(list(fingerprints)),),
         )
         return {record.fingerprint: record for record in self._present(_from_rows(rows))}
@@ -140,6 +140,13 @@ def remove(connection: sqlite3.Connection, fingerprint: str, state: str) -> None
     connection.execute(
         "DELETE FROM edges WHERE child = ?1 AND NOT EXISTS (SELECT 1 FROM records WHERE fingerprint = ?1)",
         (fingerprint,),
+    )
+
+
+def forget_texts(connection: sqlite3.Connection) -> None:
+    """Forget texts that no record has any more."""
+    connection.execute(
+        "DELETE FROM texts WHERE sha256 NOT IN (SELECT code FROM records UNION SELECT libraries FROM records)"
     )
 
 

@@ -56,7 +56,6 @@ class Store:
             records=self._records,
             claims=self._claims,
             experiments=self._experiments,
-            here=here,
             clock=clock,
         )
         self.pins = PinCache(database, clock)
@@ -96,7 +95,9 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Give back what this object itself holds and close the database."""
+        """Give back what this object itself holds and close the database; again: nothing."""
+        if self._database.is_closed:
+            return
         if self._database.rows("SELECT 1 FROM holders WHERE token = ?", (self._here.token,)):
             self._claims.leave(self._here)
         self._database.close()

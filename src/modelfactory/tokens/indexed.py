@@ -36,16 +36,18 @@ if TYPE_CHECKING:
 
 Tokens = NDArray[np.uint16] | NDArray[np.int32]
 
+Dtype = np.dtype[np.uint16] | np.dtype[np.int32]
+
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 _HEADER = struct.Struct("<9sQBQQ")
-_CODES = {8: np.dtype("<u2"), 4: np.dtype("<i4")}
+_CODES: dict[int, Dtype] = {8: np.dtype("<u2"), 4: np.dtype("<i4")}
 _CHUNK = 1 << 18
 """Documents whose index entries are in memory at once while an index is written."""
 MAX_SEQUENCE = 2**31 - 1
 
 
-def token_dtype(vocab_size: int) -> np.dtype[np.uint16] | np.dtype[np.int32]:
+def token_dtype(vocab_size: int) -> Dtype:
     """Return uint16 where every token of the vocabulary fits, else int32."""
     return np.dtype("<u2") if vocab_size <= 2**16 else np.dtype("<i4")
 
@@ -76,7 +78,7 @@ class IndexedWriter:
             if error is None:
                 self._write_index()
 
-    def add(self, documents: Sequence[Sequence[int]]) -> None:
+    def add(self, documents: Sequence[Sequence[int] | NDArray[np.int32]]) -> None:
         """Append documents, each a sequence of token ids below the vocabulary size."""
         lengths = np.array([len(document) for document in documents], dtype="<i8")
         if len(lengths) and lengths.max() > MAX_SEQUENCE:
@@ -148,7 +150,7 @@ def open_indexed(prefix: Path) -> Indexed:
 
 def _read_index(
     path: Path,
-) -> tuple[np.dtype[np.uint16], NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Dtype, NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
     _check(path.is_file(), path, "no file", "a Megatron index")
     n_bytes = path.stat().st_size
     with path.open("rb") as file:

@@ -73,7 +73,7 @@ def write_shard(batches: Iterable[pa.RecordBatch], tokenizer: Tokenizer, output_
         for batch in batches:
             first = writer.n_tokens
             texts = batch.column("text").to_pylist()
-            encoded = [[*ids, tokenizer.eos_id] for ids in tokenizer.encode_batch(texts)]
+            encoded = list(tokenizer.encode_arrays(texts, closed=True))
             writer.add(encoded)
             table.write_batch(_rows(batch, first, [len(ids) for ids in encoded]))
             n_bytes += sum(len(text.encode("utf-8")) for text in texts)

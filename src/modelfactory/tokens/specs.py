@@ -14,7 +14,7 @@ from modelfactory.tokens.weights import Shares, check_weights, integer_shares
 N_BYTES = 256
 """Tokens of a byte-level vocabulary before the first merge."""
 MAX_EPOCHS = 4.0
-"""Up to about four epochs, repeated data is nearly as good as new (Muennighoff et al. 2023, arXiv 2305.16264)."""
+"""Up to here repeated data is nearly as good as new: Muennighoff et al. 2023, arXiv 2305.16264."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,10 +51,20 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text; uses the threads set by `tokenizer_threads`."""
-        pieces = [list(self._pieces(text)) for text in texts]
-        flat = [piece for text in pieces for piece in text]
-        encoded = iter(self._inner.encode_batch_fast(flat, add_special_tokens=False))
-        return [self._joined(next(encoded).ids for _ in text) for text in pieces]
+        return [ids.tolist() for ids in self.encode_arrays(texts)]
+
+    def encode_arrays(self, texts: Sequence[str], *, closed: bool = False) -> Iterator[NDArray[np.int32]]:
+        """Yield the ids of each text; `closed` appends the end-of-text token.
+
+        Holds the encodings of about 2 * MAX_PIECE characters at once, however long a text is.
+        """
+        end = [np.array([self.eos_id], dtype=np.int32)] if closed else []
+        parts: list[NDArray[np.int32]] = []
+        for ids, is_last in self._encoded(texts):
+            parts.append(ids)
+            if is_last:
+                yield np.concatenate([*parts, *end])
+                parts = []
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`; special tokens are written by name, broken UTF-8 as U+FFFD."""
@@ -75,11 +85,18 @@ class Tokenizer:
         """Return the content of a `tokenizer.json`."""
         return str(self._inner.to_str(pretty=True))
 
-    def _pieces(self, text: str) -> Iterator[str]:
-        return pieces(text) if self._is_byte_level else iter((text,))
+    def _encoded(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], bool]]:
+        """Yield the ids of each piece, and whether it is the last of its text."""
+        for group in _grouped(self._pieces(texts)):
+            encoded = self._inner.encode_batch_fast([piece for piece, _ in group], add_special_tokens=False)
+            for (_, is_last), encoding in zip(group, encoded, strict=True):
+                yield np.array(encoding.ids, dtype=np.int32), is_last
 
-    def _joined(self, parts: Iterator[list[int]]) -> list[int]:
-        return [number for part in parts for number in part]
+    def _pieces(self, texts: Sequence[str]) -> Iterator[tuple[str, bool]]:
+        for text in texts:
+            cut = list(pieces(text)) if self._is_byte_level else [text]
+            for number, piece in enumerate(cut, start=1):
+                yield piece, number == len(cut)
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
@@ -113,6 +130,20 @@ def pieces(text: str) -> Iterator[str]:
     yield text[start:]
 
 
+def _grouped(cut: Iterator[tuple[str, bool]]) -> Iterator[list[tuple[str, bool]]]:
+    """Put pieces together until MAX_PIECE characters are reached."""
+    group: list[tuple[str, bool]] = []
+    held = 0
+    for piece, is_last in cut:
+        group.append((piece, is_last))
+        held += len(piece)
+        if held >= MAX_PIECE:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
+
+
 def _cut(text: str, start: int) -> int:
     end = start + MAX_PIECE
     while (line_break := text.rfind("\n", start + 1, end)) > start:
@@ -139,7 +170,7 @@ def _token_bytes(inner: tokenizers.Tokenizer, vocab_size: int, special: frozense
     n_bytes = np.zeros(vocab_size, dtype=np.int64)
     for token, number in inner.get_vocab(with_added_tokens=False).items():
         n_bytes[number] = len(token)
-    for number, token in inner.get_added_tokens_decoder().items():
-        n_bytes[number] = len(token.content.encode("utf-8"))
+    for number, added in inner.get_added_tokens_decoder().items():
+        n_bytes[number] = len(added.content.encode("utf-8"))
     n_bytes[list(special)] = 0
     return n_bytes

@@ -111,7 +111,9 @@ def _take(spec: TokenizerFile, pin_path: Path, output_dir: Path) -> None:
     path = Path(pin.root) / pin.files[0].path
     content = _pinned_content(path, pin.files[0].sha256)
     inner = imported(content, spec.eos_token, place=str(path))
-    tokenizer = Tokenizer(inner, eos_id=inner.token_to_id(spec.eos_token))
+    eos_id = inner.token_to_id(spec.eos_token)
+    assert eos_id is not None, "imported() checks that the file has it"
+    tokenizer = Tokenizer(inner, eos_id)
     _write(tokenizer, output_dir, {"asked": None, "n_merges": None, "bytes_per_token": None, "note": ""})
 
 

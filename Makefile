@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine with Python 3.11 or later: `make demo` and `make test`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/.installed
+BENCH := .venv-bench
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test setup system-packages lint types floors docs bench-setup clean
+
+help:  ## list what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+demo: $(DONE)  ## set up, run the first question on real data, end with a verdict and report.html
+	$(BIN)/factory demo --report report.html
+
+test: setup  ## set up and run all tests
+	$(BIN)/pytest
+
+setup: $(DONE) system-packages  ## make .venv and install everything into it
+
+$(DONE): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,reference,pages]'
+	touch $@
+
+system-packages:
+	@sh tools/system-packages.sh
+
+lint: $(DONE)  ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DONE)  ## check types, strictly
+	$(BIN)/mypy
+
+floors: $(DONE)  ## check that imports only go down
+	$(BIN)/lint-imports
+
+docs: $(DONE)  ## write docs/commands.md anew from the command line itself
+	$(BIN)/python tools/command_reference.py > docs/commands.md
+
+bench-setup:  ## install the peers that benchmarks/ compares with, into .venv-bench
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev,reference]'
+
+clean:  ## remove both virtual environments and the workspace of the demo
+	rm -rf $(VENV) $(BENCH) .factory report.html

@@ -1,0 +1,229 @@
+"""`factory status`, `show`, `diff` and `sample`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from modelfactory.cli.answer import Answer
+from modelfactory.cli.setting import existing_store, find_stage
+from modelfactory.errors import CommandError
+from modelfactory.report.numbers import human_bytes, human_seconds
+from modelfactory.spec import json_difference
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from modelfactory.store import NamedExperiment, Record, Running, Store
+
+
+def status(arguments: argparse.Namespace) -> Answer:
+    """Show what runs, what waits, what failed and why."""
+    with existing_store(arguments.workspace) as store:
+        running = [_running_json(each) for each in store.running()]
+        failed = [_failed_json(record, arguments.lines) for record in store.failures()]
+        experiments = [_experiment_json(store, named) for named in store.experiments()]
+    data = {"running": running, "failed": failed, "experiments": experiments}
+    return Answer(data=data, text=lambda console: _print_status(console, data))
+
+
+def _running_json(running: Running) -> dict[str, Any]:
+    return {
+        "id": running.fingerprint,
+        "host": running.holder.host,
+        "pid": running.holder.pid,
+        "since": running.since,
+        "alive": running.alive,
+        "progress": dict(running.progress),
+    }
+
+
+def _failed_json(record: Record, lines: int) -> dict[str, Any]:
+    return {
+        "id": record.fingerprint,
+        "label": record.label,
+        "error": record.error,
+        "attempts": record.attempt,
+        "log": record.log,
+        "log_tail": _tail(Path(record.log), lines) if record.log else [],
+    }
+
+
+def _tail(path: Path, lines: int) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - 65_536, 0))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.splitlines()[-lines:] if lines > 0 else []
+
+
+def _experiment_json(store: Store, named: NamedExperiment) -> dict[str, Any]:
+    stages = set(named.stages.values())
+    stored = len(store.states(stages))
+    return {"name": named.name, "file": named.file, "stages": len(stages), "stored": stored}
+
+
+def _print_status(console: Console, data: dict[str, Any]) -> None:
+    for each in data["running"]:
+        progress = each["progress"]
+        ago = human_seconds(max(time.time() - each["since"], 0.0))
+        label = progress.get("label", each["id"][:10])
+        how_far = " ".join(f"{key}={value}" for key, value in progress.items() if key != "label")
+        console.print(f"running  {label}  {how_far}  for {ago}, process {each['pid']} on {each['host']}", markup=False)
+    for each in data["failed"]:
+        console.print(f"failed   {each['label']}  ({each['attempts']} attempts): {each['error']}", markup=False)
+        for line in each["log_tail"]:
+            console.print(f"         | {line}", markup=False)
+        console.print(f"         log: {each['log']}", markup=False)
+    table = Table("experiment", "stored", "waiting", box=None, pad_edge=False)
+    for each in data["experiments"]:
+        table.add_row(each["name"], f"{each['stored']}/{each['stages']}", str(each["stages"] - each["stored"]))
+    console.print(table)
+    if not data["running"]:
+        console.print("nothing runs")
+
+
+def show(arguments: argparse.Namespace) -> Answer:
+    """Show a stage or an experiment."""
+    with existing_store(arguments.workspace) as store:
+        named = _named(store, arguments.id)
+        data = _shown_experiment(store, named) if named else _shown_stage(store, find_stage(store, arguments.id))
+    return Answer(data=data, text=lambda console: console.print_json(data=data))
+
+
+def _named(store: Store, name: str) -> NamedExperiment | None:
+    return next((named for named in store.experiments() if named.name == name), None)
+
+
+def _shown_experiment(store: Store, named: NamedExperiment) -> dict[str, Any]:
+    records = store.states(named.stages.values())
+    stages = {
+        role: {"id": fp, "state": "stored" if fp in records else "to run"} for role, fp in named.stages.items()
+    }
+    return {
+        "experiment": named.name,
+        "file": named.file,
+        "spec": json.loads(named.spec_json),
+        "stages": stages,
+        "meanings": len(store.history(named.name)),
+    }
+
+
+def _shown_stage(store: Store, fingerprint: str) -> dict[str, Any]:
+    record = store.record(fingerprint)
+    if record is None:
+        raise CommandError(place=fingerprint, found="no record", wanted="a stage that ran", remedy="")
+    directory = store.stage_dir(fingerprint)
+    shown = record.to_json()
+    shown["spec"] = json.loads(shown.pop("spec_json"))
+    files = sorted(p for p in directory.rglob("*") if p.is_file()) if directory.is_dir() else []
+    return {
+        **shown,
+        "size": human_bytes(record.n_bytes),
+        "took": human_seconds(record.seconds),
+        "directory": str(directory),
+        "files": {str(path.relative_to(directory)): path.stat().st_size for path in files},
+        "results": _results(directory),
+        "made_from": {edge.name: edge.parent for edge in store.parents(fingerprint)},
+        "used_by": [_used(store, edge.child, edge.name) for edge in store.children(fingerprint)],
+        "experiments": [n.name for n in store.experiments() if fingerprint in n.stages.values()],
+    }
+
+
+def _used(store: Store, child: str, name: str) -> dict[str, str]:
+    record = store.record(child)
+    return {"id": child, "as": name, "label": record.label if record is not None else ""}
+
+
+def _results(directory: Path) -> dict[str, Any]:
+    """Return the small JSON files a stage made: what a person wants to see first."""
+    found = {}
+    for path in sorted(directory.glob("*.json")):
+        if path.name != "manifest.json" and path.stat().st_size < 100_000:
+            found[path.name] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def diff(arguments: argparse.Namespace) -> Answer:
+    """Show what differs between two specs."""
+    with existing_store(arguments.workspace) as store:
+        before, after = _spec_of(store, arguments.a), _spec_of(store, arguments.b)
+    changes = json_difference(before, after)
+    data = {"changes": [{"path": c.path, "before": c.before, "after": c.after} for c in changes]}
+    lines = [str(change) for change in changes] or ["no difference"]
+    return Answer(data=data, text=lambda console: console.print("\n".join(lines), markup=False))
+
+
+def _spec_of(store: Store, name: str) -> Any:
+    named = _named(store, name)
+    if named is not None:
+        return json.loads(named.spec_json)
+    record = store.record(find_stage(store, name))
+    return json.loads(record.spec_json) if record is not None else {}
+
+
+def sample(arguments: argparse.Namespace) -> Answer:
+    """Let a checkpoint go on with a prompt, writing as it goes."""
+    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    with existing_store(arguments.workspace) as store:
+        checkpoint, tokenizer = _checkpoint(store, arguments.checkpoint)
+    pieces = _stream(arguments, checkpoint, tokenizer, prompt)
+    if arguments.json:
+        text = "".join(pieces)
+    else:
+        text = _written(prompt, pieces)
+    return Answer(data={"prompt": prompt, "text": text, "checkpoint": checkpoint.name})
+
+
+def _written(prompt: str, pieces: Any) -> str:
+    sys.stdout.write(prompt)
+    whole = []
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+        whole.append(piece)
+    sys.stdout.write("\n")
+    return "".join(whole)
+
+
+def _stream(arguments: argparse.Namespace, checkpoint: Path, tokenizer: Path, prompt: str) -> Any:
+    from modelfactory.generate import Sampling, load_language_model
+
+    model = load_language_model(checkpoint, tokenizer)
+    sampling = Sampling(
+        max_new_tokens=arguments.max_new_tokens,
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        top_p=arguments.top_p,
+        seed=arguments.seed,
+    )
+    return model.stream(prompt, sampling)
+
+
+def _checkpoint(store: Store, name: str) -> tuple[Path, Path]:
+    """Return the folders of a training stage and of its tokenizer."""
+    named = _named(store, name)
+    if named is not None:
+        trained = [fp for role, fp in named.stages.items() if role.startswith("train@")]
+        stored = store.states(trained)
+        found = next((fp for fp in reversed(trained) if fp in stored), "")
+    else:
+        found = find_stage(store, name)
+    record = store.record(found) if found else None
+    if record is None or record.kind != "train" or record.state != "stored":
+        raise CommandError(
+            place=name,
+            found="no stored checkpoint" if record is None else f"a stage of kind {record.kind}",
+            wanted="a training stage, or an experiment that has one",
+            remedy="`factory show EXPERIMENT` lists its stages.",
+        )
+    return store.stage_dir(found), store.stage_dir(record.inputs["tokenizer"])

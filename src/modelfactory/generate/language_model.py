@@ -1,0 +1,186 @@
+"""The three questions, asked of a module and its tokenizer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.generate.answers import Completion, RollingScore, Score
+from modelfactory.generate.choosing import draws
+from modelfactory.generate.decoding import Decoding, Prompt, fitted
+from modelfactory.generate.encoding import EncodedPair, Encoder, encode_pairs
+from modelfactory.generate.scoring import MAX_LOGITS, WindowScore, batches, score_windows
+from modelfactory.generate.shared import grouped, is_worth_it, score_groups
+from modelfactory.generate.text import Growing, first_stop
+from modelfactory.generate.windows import rolling_windows, windows_of_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from modelfactory.generate.sampling import Sampling
+    from modelfactory.generate.windows import Window
+
+
+def _nobody_listens(n_done: int) -> None:
+    """Stand in for a caller that wants no progress."""
+
+
+class LanguageModel:
+    """A module and its tokenizer, ready to be asked; see the package docstring.
+
+    Every sequence starts with one prefix token, also where a context was cut. Answers depend on the batch
+    only by the order of floating-point sums (below 1e-5 per token in float32).
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        tokenizer: Encoder,
+        *,
+        max_seq_len: int,
+        prefix_id: int | None = None,
+        batch_tokens: int = 4_096,
+        on_batch: Callable[[int], None] = _nobody_listens,
+    ) -> None:
+        """Borrow `module`, which stays the caller's.
+
+        Args:
+            module: of the protocol of `models`: `forward(tokens_BT, cache)`, `new_cache(batch, max_len)`.
+            tokenizer: the one it was trained with.
+            max_seq_len: positions it can read.
+            prefix_id: the token every sequence starts with. Default: the end-of-text token, which comes
+                before each document in this factory's shards. For a model from elsewhere that was trained
+                with a token for the beginning of text, give that.
+            batch_tokens: positions passed at once.
+            on_batch: called with the number of requests (windows, for rolling ones) done after each batch;
+                may raise to stop.
+        """
+        self.module = module
+        self.tokenizer = tokenizer
+        self.max_seq_len = max_seq_len
+        self.prefix_id = tokenizer.eos_id if prefix_id is None else prefix_id
+        self.batch_tokens = batch_tokens
+        self.on_batch = on_batch
+
+    def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
+        """Score each continuation after its context; see `encode_pairs` for the boundary."""
+        return self.score_pairs(encode_pairs(self.tokenizer, pairs))
+
+    def score_pairs(self, pairs: Sequence[EncodedPair]) -> list[Score]:
+        """Do `loglikelihood` on tokens: they are the same for every checkpoint, so callers can keep them."""
+        cut = [windows_of_pair(pair, prefix_id=self.prefix_id, max_len=self.max_seq_len) for pair in pairs]
+        scores = iter(self._score([window for windows, _ in cut for window in windows]))
+        found = []
+        for pair, (windows, n_cut) in zip(pairs, cut, strict=True):
+            parts = [next(scores) for _ in windows]
+            logprob = sum(part.logprob for part in parts)
+            greedy = all(part.is_greedy for part in parts)
+            found.append(Score(logprob, greedy, len(pair.continuation), n_cut))
+        return found
+
+    def loglikelihood_rolling(self, texts: Sequence[str], *, min_context: int = 1) -> list[RollingScore]:
+        """Score each text as a whole, every token once; see `rolling_windows`. An empty text scores 0."""
+        return self.score_texts(self.tokenizer.encode_batch(texts), min_context=min_context)
+
+    def score_texts(self, texts: Sequence[Sequence[int]], *, min_context: int = 1) -> list[RollingScore]:
+        """Do `loglikelihood_rolling` on tokens."""
+        options = {"prefix_id": self.prefix_id, "max_len": self.max_seq_len, "min_context": min_context}
+        cut = [list(rolling_windows(tokens, **options)) for tokens in texts]
+        scores = iter(self._score([window for windows in cut for window in windows]))
+        return [
+            RollingScore(sum((next(scores).logprob for _ in windows), 0.0), len(tokens))
+            for tokens, windows in zip(texts, cut, strict=True)
+        ]
+
+    def generate(self, prompts: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """Continue each prompt; an empty one is continued from the prefix."""
+        return self.generate_from(self.tokenizer.encode_batch(prompts), sampling)
+
+    def generate_from(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[Completion]:
+        """Do `generate` on tokens."""
+        fitting = [self._fitted(ids, sampling) for ids in prompts]
+        found: list[Completion | None] = [None] * len(prompts)
+        lengths = [len(prompt.ids) + sampling.max_new_tokens for prompt in fitting]
+        for numbers in batches(lengths, self.batch_tokens):
+            batch = [fitting[number] for number in numbers]
+            for number, completion in zip(numbers, self._complete(batch, numbers, sampling), strict=True):
+                found[number] = completion
+            self.on_batch(len(numbers))
+        return [completion for completion in found if completion is not None]
+
+    def stream(self, prompt: str, sampling: Sampling) -> Iterator[str]:
+        """Yield the completion of one prompt as it is made: whole characters, never part of a stop."""
+        fitting = self._fitted(self.tokenizer.encode_batch([prompt])[0], sampling)
+        growing = Growing(self.tokenizer, sampling)
+        for new in self._decoding([fitting], sampling).steps(draws(sampling, [0])):
+            if new[0] == self.tokenizer.eos_id:
+                break
+            growing.push(new[0])
+            if piece := growing.take():
+                yield piece
+            if growing.stopped or len(growing.ids) == sampling.max_new_tokens:
+                break
+        growing.finish()
+        if piece := growing.take(final=True):
+            yield piece
+
+    def _score(self, windows: Sequence[Window]) -> list[WindowScore]:
+        """Score windows in their order; neighbours that share a context have it read once."""
+        scores: dict[int, WindowScore] = {}
+        budget = max(1, min(self.batch_tokens, MAX_LOGITS // self.tokenizer.vocab_size))
+        options: Any = {"batch_tokens": budget, "on_batch": self.on_batch}
+        groups = list(grouped(windows))
+        shared = [group for group in groups if is_worth_it(group)]
+        scores.update(score_groups(self.module, shared, **options))
+        alone = [number for group in groups if not is_worth_it(group) for number in group.numbers]
+        found = score_windows(self.module, [windows[number] for number in alone], **options)
+        scores.update(zip(alone, found, strict=True))
+        return [scores[number] for number in range(len(windows))]
+
+    def _fitted(self, ids: Sequence[int], sampling: Sampling) -> Prompt:
+        return fitted(
+            ids,
+            prefix_id=self.prefix_id,
+            max_len=self.max_seq_len,
+            max_new_tokens=sampling.max_new_tokens,
+        )
+
+    def _decoding(self, batch: Sequence[Prompt], sampling: Sampling) -> Decoding:
+        return Decoding(
+            self.module, batch, sampling, max_len=self.max_seq_len, prefix_id=self.prefix_id
+        )
+
+    def _complete(
+        self, batch: Sequence[Prompt], numbers: Sequence[int], sampling: Sampling
+    ) -> list[Completion]:
+        """Continue one batch until every row has ended."""
+        rows = [Growing(self.tokenizer, sampling) for _ in batch]
+        done: dict[int, Completion] = {}
+        decoding = self._decoding(batch, sampling)
+        for new in decoding.steps(draws(sampling, numbers)):
+            for row, token in new.items():
+                if row not in done and (finish := self._finish(rows[row], token, sampling)):
+                    done[row] = self._completion(rows[row], finish, batch[row], decoding.n_moves)
+            if len(done) == len(batch):
+                break
+        return [done[row] for row in range(len(batch))]
+
+    def _finish(self, growing: Growing, token: int, sampling: Sampling) -> Any:
+        """Add a token to a completion; return why it ends here, if it does."""
+        if token == self.tokenizer.eos_id:
+            return "eos"
+        growing.push(token)
+        if growing.stopped:
+            return "stop"
+        return "length" if len(growing.ids) == sampling.max_new_tokens else None
+
+    def _completion(self, growing: Growing, finish: Any, prompt: Prompt, n_moves: int) -> Completion:
+        """Decode the whole at once: exact also where single tokens were broken characters."""
+        text = self.tokenizer.decode(growing.ids)
+        stop = first_stop(text, growing.sampling)
+        return Completion(
+            text=text[:stop],
+            ids=tuple(growing.ids),
+            finish="stop" if stop is not None else finish,
+            n_cut=prompt.n_cut,
+            n_moves=n_moves,
+        )

@@ -1,0 +1,52 @@
+"""How the next token is chosen, as a value."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from modelfactory.spec import check_types, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """Settings of one call of `generate`; the defaults are greedy."""
+
+    max_new_tokens: int
+    """At least 1."""
+    temperature: float = 0.0
+    """0: the most probable token (the smallest id among equals). Else logits are divided by it."""
+    top_k: int = 0
+    """Only the k most probable tokens may be drawn; 0: all."""
+    top_p: float = 1.0
+    """Only the most probable tokens that together reach this share may be drawn; 1: all."""
+    seed: int = 0
+    """With the number of the prompt in its list, determines every draw."""
+    stops: tuple[str, ...] = ()
+    """A completion ends before the first of these strings."""
+    stop_pattern: str = ""
+    """A completion ends before the first match of this regular expression; empty: none."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings without a meaning."""
+        check_types(self)
+        _at_least("max_new_tokens", self.max_new_tokens, 1)
+        _at_least("temperature", self.temperature, 0)
+        _at_least("top_k", self.top_k, 0)
+        _at_least("seed", self.seed, 0)
+        require(
+            0 < self.top_p <= 1,
+            place="Sampling.top_p",
+            found=self.top_p,
+            wanted="a share above 0, at most 1",
+        )
+        require("" not in self.stops, place="Sampling.stops", found=self.stops, wanted="no empty string")
+
+    def draw_seed(self, number: int) -> int:
+        """Return the seed of prompt `number`: independent streams, the same in any batch."""
+        digest = hashlib.sha256(f"{self.seed}:{number}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1  # torch takes 63 bits
+
+
+def _at_least(name: str, value: float, least: int) -> None:
+    require(value >= least, place=f"Sampling.{name}", found=value, wanted=f"at least {least}")

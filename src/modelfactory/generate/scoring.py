@@ -1,0 +1,102 @@
+"""Log-likelihoods of windows, in batches. Shapes: B rows, T positions, V vocabulary, N scored tokens.
+
+Windows are sorted by length and padded on the right: under causal attention nothing before the padding
+sees it, so a score depends on its batch by the order of floating-point sums alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from modelfactory.generate.quiet import quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from modelfactory.generate.windows import Window
+
+MAX_LOGITS = 2**25
+"""Logits held at once, 128 MiB in float32: with a large vocabulary these, not the layers, fill the memory."""
+
+
+class WindowScore(NamedTuple):
+    """Of the targets of one window."""
+
+    logprob: float
+    is_greedy: bool
+
+
+def score_windows(
+    module: Any,
+    windows: Sequence[Window],
+    *,
+    batch_tokens: int,
+    on_batch: Callable[[int], None],
+) -> list[WindowScore]:
+    """Return the score of each window, in their order.
+
+    Args:
+        module: of the protocol of `models`.
+        windows: in any order.
+        batch_tokens: positions passed at once, at most, unless one window alone has more.
+        on_batch: called with the number of windows done after each batch; may raise to stop.
+    """
+    scores: list[WindowScore | None] = [None] * len(windows)
+    for numbers in batches([len(window.inputs) for window in windows], batch_tokens):
+        batch = [windows[number] for number in numbers]
+        for number, score in zip(numbers, _score_batch(module, batch), strict=True):
+            scores[number] = score
+        on_batch(len(numbers))
+    return [score for score in scores if score is not None]
+
+
+def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Yield numbers of requests, longest first, so that rows x longest stays within `budget`."""
+    order = sorted(range(len(lengths)), key=lambda number: (-lengths[number], number))
+    start = 0
+    while start < len(order):
+        n_rows = max(1, budget // lengths[order[start]])
+        yield order[start : start + n_rows]
+        start += n_rows
+
+
+def _score_batch(module: Any, batch: Sequence[Window]) -> list[WindowScore]:
+    device = next(iter(module.parameters())).device
+    with quiet(module):
+        logits_BTV = module(padded([window.inputs for window in batch]).to(device))
+        rows, positions = scored_positions([window.first_scored for window in batch], batch)
+        logits_NV = logits_BTV[rows.to(device), positions.to(device)].float()
+        return scores_of(logits_NV, batch)
+
+
+def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return token rows as one tensor (B, T), filled on the right with token 0."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *([0] * (longest - len(row)))] for row in rows], dtype=torch.long)
+
+
+def scored_positions(
+    firsts: Sequence[int], batch: Sequence[Window]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return row and position of each logit that predicts a target, given each row's first position."""
+    counts = torch.tensor([len(window.targets) for window in batch])
+    rows = torch.arange(len(batch)).repeat_interleave(counts)
+    positions = torch.cat(
+        [torch.arange(first, first + len(window.targets)) for first, window in zip(firsts, batch, strict=True)]
+    )
+    return rows, positions
+
+
+def scores_of(logits_NV: torch.Tensor, batch: Sequence[Window]) -> list[WindowScore]:
+    """Sum the log-probabilities of the targets by window, in double precision."""
+    targets_N = torch.tensor([t for window in batch for t in window.targets], device=logits_NV.device)
+    target_logits_N = logits_NV.gather(-1, targets_N.unsqueeze(-1)).squeeze(-1)
+    logprobs_N = (target_logits_N.double() - logits_NV.logsumexp(dim=-1).double()).cpu()
+    is_best_N = (logits_NV.argmax(dim=-1) == targets_N).cpu()
+    counts = [len(window.targets) for window in batch]
+    return [
+        WindowScore(float(logprobs.sum()), bool(is_best.all()))
+        for logprobs, is_best in zip(logprobs_N.split(counts), is_best_N.split(counts), strict=True)
+    ]

@@ -1,0 +1,105 @@
+"""Continuations of one context, scored with the context read once.
+
+The contexts of a batch are read up to the length of the shortest into a key/value cache; then come the rest
+of each context and its first continuation, then, from the same state, the second, and so on. The cache is
+copied for that, not wound back: the state of a recurrent mixer cannot be wound back.
+Shapes: B rows, T positions, N scored tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from modelfactory.generate.quiet import quiet
+from modelfactory.generate.scoring import WindowScore, batches, padded, scored_positions, scores_of
+from modelfactory.generate.windows import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+WORTH_SHARING = 8
+"""Tokens; below this the two passes through the model cost more than they save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Windows with equal beginnings."""
+
+    numbers: tuple[int, ...]
+    """Of the windows in the caller's list."""
+    windows: tuple[Window, ...]
+    n_shared: int
+    """Inputs that all of them have in common, and after which the first scored position comes."""
+
+
+def grouped(windows: Sequence[Window]) -> Iterator[Group]:
+    """Put neighbours with equal inputs up to the first scored one together."""
+    keys = [window.inputs[: window.first_scored] for window in windows]
+    for key, numbers in groupby(range(len(windows)), keys.__getitem__):
+        members = tuple(numbers)
+        yield Group(members, tuple(windows[number] for number in members), len(key))
+
+
+def is_worth_it(group: Group) -> bool:
+    """Say whether reading the common part once saves anything."""
+    return len(group.windows) > 1 and group.n_shared >= WORTH_SHARING
+
+
+def score_groups(
+    module: Any,
+    groups: Sequence[Group],
+    *,
+    batch_tokens: int,
+    on_batch: Callable[[int], None],
+) -> Iterator[tuple[int, WindowScore]]:
+    """Yield (number, score) of every window."""
+    lengths = [max(len(window.inputs) for window in group.windows) for group in groups]
+    for members in batches(lengths, batch_tokens):
+        batch = [groups[member] for member in members]
+        yield from _score_batch(module, batch)
+        on_batch(sum(len(group.windows) for group in batch))
+
+
+def _score_batch(module: Any, batch: Sequence[Group]) -> Iterator[tuple[int, WindowScore]]:
+    n_read = min(group.n_shared for group in batch)
+    n_rounds = max(len(group.windows) for group in batch)
+    longest = max(len(window.inputs) for group in batch for window in group.windows)
+    with quiet(module):
+        cache = module.new_cache(len(batch), longest)
+        module(_tokens(module, [group.windows[0].inputs[:n_read] for group in batch]), cache)
+        for number in range(n_rounds):
+            last = number == n_rounds - 1
+            logits_BTV = _continued(module, batch, number, n_read, cache if last else copy.deepcopy(cache))
+            yield from _round_scores(logits_BTV, batch, number, n_read)
+
+
+def _tokens(module: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    return padded(rows).to(next(iter(module.parameters())).device)
+
+
+def _continued(
+    module: Any, batch: Sequence[Group], number: int, n_read: int, cache: Any
+) -> torch.Tensor:
+    """Read continuation `number` of every group; one that has fewer gets a token nobody looks at."""
+    rows = [
+        group.windows[number].inputs[n_read:] if number < len(group.windows) else (0,) for group in batch
+    ]
+    logits_BTV: torch.Tensor = module(_tokens(module, rows), cache)
+    return logits_BTV
+
+
+def _round_scores(
+    logits_BTV: torch.Tensor, batch: Sequence[Group], number: int, n_read: int
+) -> Iterator[tuple[int, WindowScore]]:
+    nothing = Window((), ())
+    windows = [group.windows[number] if number < len(group.windows) else nothing for group in batch]
+    rows, positions = scored_positions([window.first_scored - n_read for window in windows], windows)
+    logits_NV = logits_BTV[rows.to(logits_BTV.device), positions.to(logits_BTV.device)].float()
+    for group, window, score in zip(batch, windows, scores_of(logits_NV, windows), strict=True):
+        if window is not nothing:
+            yield group.numbers[number], score

@@ -1,0 +1,92 @@
+"""What the trainer, the evaluations and the plan ask of a model, and what a decoder asks of its parts.
+
+Parameters are counted and FLOPs are priced by formula: nothing is allocated and torch is not imported.
+FLOPs are those of a forward and a backward pass: 6 for each parameter of a matrix product or norm, with the
+vocabulary matrix counted once (a lookup costs nothing), and what mixing along the sequence adds to it:
+12 * n_heads * head_dim * seq_len for full attention, which does not discount the causal half (Chowdhery et
+al. 2022, arXiv 2204.02311, appendix B).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from modelfactory.models.initial import Initial
+
+
+class LanguageModel(Protocol):
+    """The module an architecture builds: an `nn.Module` with these three methods."""
+
+    def forward(self, tokens_BT: torch.Tensor, cache: Any = None) -> torch.Tensor:
+        """Return logits_BTV; with a cache, `tokens_BT` continue what the cache holds."""
+
+    def loss_sum(
+        self, tokens_BT: torch.Tensor, labels_BT: torch.Tensor, valid_BT: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the sum of the losses, in nats and float32, over positions where `valid_BT` is true."""
+
+    def new_cache(self, batch: int, max_len: int) -> Any:
+        """Return an empty cache for `batch` rows of up to `max_len` tokens."""
+
+
+class Architecture(Protocol):
+    """A model as a value."""
+
+    @property
+    def max_seq_len(self) -> int:
+        """Tokens of a training sequence, and the longest context."""
+
+    def n_parameters(self, vocab_size: int) -> int:
+        """Return how many numbers are trained; a shared one counts once."""
+
+    def flops_per_token(self, vocab_size: int, seq_len: int) -> int:
+        """Return the FLOPs of a forward and backward pass over one token of a sequence of `seq_len`."""
+
+    def build(self, vocab_size: int, seed: int) -> Any:
+        """Return a LanguageModel in float32 on the CPU, initialised by `seed` alone.
+
+        The state of torch's global generator is left as it was.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildContext:
+    """What a part of a decoder is told when its module is built; not a spec."""
+
+    d_model: int
+    max_seq_len: int
+    initial: Initial
+    shared: dict[Any, Any] = field(default_factory=dict)
+    """Constants that several layers hold in common, by the spec they follow from."""
+
+
+class Layer(Protocol):
+    """A mixer or a feed-forward: maps x_BTD to y_BTD, to be added to the residual stream.
+
+    The module of a feed-forward is called with x_BTD. That of a mixer is called with x_BTD and its own cache
+    or None, and has `new_cache(batch, max_len)`. A module that holds parameters of its own, outside the
+    layers of `models.modules`, has `initialise(generator)`, which fills all of them.
+    """
+
+    def n_parameters(self, d_model: int) -> int:
+        """Return how many numbers are trained."""
+
+    def flops_per_token(self, d_model: int, seq_len: int) -> int:
+        """Return the FLOPs of a forward and backward pass over one token."""
+
+    def build(self, context: BuildContext) -> torch.nn.Module:
+        """Return the module, its parameters not yet initialised."""
+
+
+class Norm(Protocol):
+    """A normalisation over the last dimension."""
+
+    def n_parameters(self, d_model: int) -> int:
+        """Return how many numbers are trained."""
+
+    def build(self, d_model: int) -> torch.nn.Module:
+        """Return the module, its parameters not yet initialised."""

@@ -1,0 +1,112 @@
+"""Causal attention as a module.
+
+Shapes: B batch, T time (position), S positions attended to, D d_model, H heads, K key/value heads, Q head_dim.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from modelfactory.models.modules import Linear
+
+if TYPE_CHECKING:
+    from modelfactory.models.architecture import BuildContext
+    from modelfactory.models.attention import Attention, Rope
+
+
+class AttentionCache:
+    """Keys and values of the positions so far; all rows are of one length."""
+
+    def __init__(self, keys_BKSQ: torch.Tensor, values_BKSQ: torch.Tensor) -> None:
+        self.keys_BKSQ = keys_BKSQ
+        self.values_BKSQ = values_BKSQ
+        self.n_tokens = 0
+
+    def append(
+        self, keys_BKTQ: torch.Tensor, values_BKTQ: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the keys and values of all positions, the new ones last."""
+        end = self.n_tokens + keys_BKTQ.shape[2]
+        self.keys_BKSQ[:, :, self.n_tokens : end] = keys_BKTQ
+        self.values_BKSQ[:, :, self.n_tokens : end] = values_BKTQ
+        self.n_tokens = end
+        return self.keys_BKSQ[:, :, :end], self.values_BKSQ[:, :, :end]
+
+
+class CausalAttention(nn.Module):
+    """Queries, keys and values in one matrix, in this order."""
+
+    def __init__(self, spec: Attention, context: BuildContext) -> None:
+        super().__init__()
+        initial, d_model = context.initial, context.d_model
+        self.n_heads, self.n_kv_heads, self.head_dim = spec.n_heads, spec.n_kv_heads, spec.head_dim
+        self.qkv = Linear(d_model, spec.qkv_dim, bias=spec.qkv_bias, std=initial.matrix_std)
+        self.out = Linear(
+            spec.n_heads * spec.head_dim, d_model, bias=spec.out_bias, std=initial.residual_std
+        )
+        self.is_rotary = spec.rope is not None
+        if spec.rope is not None:
+            cos_TQ, sin_TQ = _shared_rotations(spec.rope, spec.head_dim, context)
+            self.register_buffer("cos_TQ", cos_TQ, persistent=False)
+            self.register_buffer("sin_TQ", sin_TQ, persistent=False)
+
+    def forward(self, x_BTD: torch.Tensor, cache: AttentionCache | None = None) -> torch.Tensor:
+        """Return y_BTD."""
+        B, T, _ = x_BTD.shape
+        heads = (self.n_heads, self.n_kv_heads, self.n_kv_heads)
+        q_BHTQ, k_BKTQ, v_BKTQ = (
+            part.transpose(1, 2) for part in self.qkv(x_BTD).view(B, T, -1, self.head_dim).split(heads, dim=2)
+        )
+        if self.is_rotary:
+            q_BHTQ, k_BKTQ = self._rotated(q_BHTQ, cache), self._rotated(k_BKTQ, cache)
+        y_BHTQ = self._attend(q_BHTQ, k_BKTQ, v_BKTQ, cache)
+        return cast("torch.Tensor", self.out(y_BHTQ.transpose(1, 2).reshape(B, T, -1)))
+
+    def new_cache(self, batch: int, max_len: int) -> AttentionCache:
+        """Return an empty cache."""
+        shape = (batch, self.n_kv_heads, max_len, self.head_dim)
+        return AttentionCache(self.qkv.weight.new_empty(shape), self.qkv.weight.new_empty(shape))
+
+    def _attend(
+        self, q_BHTQ: torch.Tensor, k_BKTQ: torch.Tensor, v_BKTQ: torch.Tensor, cache: AttentionCache | None
+    ) -> torch.Tensor:
+        shared = self.n_kv_heads != self.n_heads
+        if cache is None:
+            return F.scaled_dot_product_attention(q_BHTQ, k_BKTQ, v_BKTQ, is_causal=True, enable_gqa=shared)
+        start, T = cache.n_tokens, q_BHTQ.shape[2]
+        k_BKSQ, v_BKSQ = (part.to(q_BHTQ.dtype) for part in cache.append(k_BKTQ, v_BKTQ))
+        if T == 1:  # the newest position sees all others
+            return F.scaled_dot_product_attention(q_BHTQ, k_BKSQ, v_BKSQ, enable_gqa=shared)
+        mask_TS = torch.ones(T, start + T, dtype=torch.bool, device=q_BHTQ.device).tril(start)
+        return F.scaled_dot_product_attention(q_BHTQ, k_BKSQ, v_BKSQ, attn_mask=mask_TS, enable_gqa=shared)
+
+    def _rotated(self, x_BHTQ: torch.Tensor, cache: AttentionCache | None) -> torch.Tensor:
+        """Turn each pair of dimensions by its angle, in float32 as the tables are."""
+        start = 0 if cache is None else cache.n_tokens
+        end = start + x_BHTQ.shape[2]
+        cos_TQ = cast("torch.Tensor", self.cos_TQ)[start:end]
+        sin_TQ = cast("torch.Tensor", self.sin_TQ)[start:end]
+        first, second = x_BHTQ.chunk(2, dim=-1)
+        turned = torch.cat((-second, first), dim=-1)
+        return (x_BHTQ * cos_TQ + turned * sin_TQ).to(x_BHTQ.dtype)
+
+
+def _shared_rotations(
+    rope: Rope, head_dim: int, context: BuildContext
+) -> tuple[torch.Tensor, torch.Tensor]:
+    key = (rope, head_dim)
+    if key not in context.shared:
+        context.shared[key] = rotations(rope, head_dim, context.max_seq_len)
+    return cast("tuple[torch.Tensor, torch.Tensor]", context.shared[key])
+
+
+def rotations(rope: Rope, head_dim: int, max_seq_len: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cos_TQ and sin_TQ in float32; both halves of Q hold the same angles."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    angles = torch.outer(torch.arange(max_seq_len, dtype=torch.float32), 1.0 / rope.theta**exponents)
+    angles_TQ = torch.cat((angles, angles), dim=-1)
+    return angles_TQ.cos(), angles_TQ.sin()

@@ -1,0 +1,30 @@
+"""Checks that several specs of this package make."""
+
+from __future__ import annotations
+
+from modelfactory.spec import require
+
+
+def require_positive(place: str, **counts: float) -> None:
+    """Raise SpecError for each count that is below 1."""
+    for name, value in counts.items():
+        require(value >= 1, place=f"{place}.{name}", found=value, wanted="at least 1")
+
+
+def head_dim(family: str, d_model: int, n_heads: int) -> int:
+    """Return the width of a head, or raise SpecError unless the heads divide the model evenly.
+
+    Where faults are collected it returns a width that lets the caller go on.
+    """
+    require_positive(family, d_model=d_model, n_heads=n_heads)
+    if n_heads < 1 or d_model < 1:
+        return 2  # the fault is collected
+    near = [n for n in range(1, d_model + 1) if d_model % n == 0]
+    require(
+        d_model % n_heads == 0,
+        place=f"{family}.n_heads",
+        found=n_heads,
+        wanted=f"a divisor of d_model {d_model}",
+        remedy=f"The nearest is {min(near, key=lambda n: abs(n - n_heads))}.",
+    )
+    return max(d_model // n_heads, 1)

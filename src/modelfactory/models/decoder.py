@@ -1,0 +1,97 @@
+"""The decoder: token embedding, blocks on a residual stream, final norm, head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from modelfactory.models.architecture import Layer, Norm
+from modelfactory.models.checks import require_positive
+from modelfactory.models.initial import Initial
+from modelfactory.spec import check_types, require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from modelfactory.models.decoder_module import DecoderModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """x + mixer(norm(x)), then x + feed_forward(norm(x))."""
+
+    mixer: Layer
+    """What moves information along the sequence, such as Attention."""
+    feed_forward: Layer
+    norm: Norm
+    """Applied before each of the two, with parameters of its own each time."""
+
+    def __post_init__(self) -> None:
+        """Check the types."""
+        check_types(self)
+
+    def n_parameters(self, d_model: int) -> int:
+        """Return those of both layers and both norms."""
+        layers = self.mixer.n_parameters(d_model) + self.feed_forward.n_parameters(d_model)
+        return layers + 2 * self.norm.n_parameters(d_model)
+
+    def flops_per_token(self, d_model: int, seq_len: int) -> int:
+        """Return those of both layers and 6 for each parameter of the norms."""
+        layers = self.mixer.flops_per_token(d_model, seq_len)
+        layers += self.feed_forward.flops_per_token(d_model, seq_len)
+        return layers + 12 * self.norm.n_parameters(d_model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoder:
+    """A causal language model over one residual stream; follows `Architecture`."""
+
+    n_layers: int
+    d_model: int
+    max_seq_len: int
+    """Tokens of a training sequence, and the longest context."""
+    blocks: tuple[Block, ...]
+    """Layer i is made like blocks[i % len(blocks)]: one block for all layers, or a pattern that repeats."""
+    learned_positions: bool
+    """Whether a learned vector for each position is added to the token embedding."""
+    final_norm: Norm
+    tied: bool
+    """Whether the head is the token embedding."""
+    initial: Initial
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1 and a pattern longer than the depth, whose end would never be used."""
+        check_types(self)
+        require_positive("Decoder", n_layers=self.n_layers, d_model=self.d_model, max_seq_len=self.max_seq_len)
+        require(
+            1 <= len(self.blocks) <= max(self.n_layers, 1),
+            place="Decoder.blocks",
+            found=len(self.blocks),
+            wanted=f"between 1 and n_layers {self.n_layers} blocks",
+        )
+
+    def layers(self) -> Iterator[Block]:
+        """Yield the block of each layer, the first one first."""
+        return (self.blocks[n % len(self.blocks)] for n in range(self.n_layers))
+
+    def n_parameters(self, vocab_size: int) -> int:
+        """Return how many numbers are trained; a tied head counts once."""
+        vocabulary = vocab_size * self.d_model * (1 if self.tied else 2)
+        positions = self.max_seq_len * self.d_model if self.learned_positions else 0
+        layers = sum(block.n_parameters(self.d_model) for block in self.layers())
+        return vocabulary + positions + layers + self.final_norm.n_parameters(self.d_model)
+
+    def flops_per_token(self, vocab_size: int, seq_len: int) -> int:
+        """Return 6N + 12LHQT for full attention, N without position table and with one vocabulary matrix."""
+        layers = sum(block.flops_per_token(self.d_model, seq_len) for block in self.layers())
+        return layers + 6 * (self.final_norm.n_parameters(self.d_model) + vocab_size * self.d_model)
+
+    def build(self, vocab_size: int, seed: int) -> DecoderModule:
+        """Return the module in float32 on the CPU, initialised by `seed` alone."""
+        from modelfactory.models.decoder_module import DecoderModule
+        from modelfactory.models.modules import initialise
+
+        require(vocab_size >= 1, place="Decoder.build.vocab_size", found=vocab_size, wanted="at least 1")
+        module = DecoderModule(self, vocab_size)
+        initialise(module, seed)
+        return module

@@ -1,0 +1,150 @@
+"""The plan as a drawing: layers from left to right, placed without randomness."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from modelfactory.report.data import PlanNode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MOST_NODES = 40
+WIDTH, HEIGHT = 178, 46
+COLUMN, ROW, EDGE = 226, 60, 8
+LABEL_LENGTH = 26
+SWEEPS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """A node, placed; coordinates in CSS pixels."""
+
+    node: PlanNode
+    """What is drawn."""
+    x: int
+    """Left edge."""
+    y: int
+    """Top edge."""
+    label: str
+    """Shortened to fit."""
+    detail: str
+    """Second line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A graph, placed."""
+
+    width: int
+    """CSS pixels."""
+    height: int
+    """CSS pixels."""
+    boxes: tuple[Box, ...]
+    """Nodes."""
+    paths: tuple[str, ...]
+    """Edges, as SVG path data."""
+    merged: bool
+    """Whether nodes were merged by kind, because there were too many to read."""
+
+
+def draw(nodes: Sequence[PlanNode], edges: Sequence[tuple[str, str]]) -> Drawing:
+    """Place a graph; stages of one kind are merged where there are more than can be read."""
+    merged = len(nodes) > MOST_NODES
+    if merged:
+        nodes, edges = _merge(nodes, edges)
+    known = {node.id for node in nodes}
+    edges = [edge for edge in dict.fromkeys(edges) if edge[0] in known and edge[1] in known]
+    layers = _ordered(_layers(nodes, edges), edges)
+    tallest = max((len(layer) for layer in layers), default=0)
+    boxes = [
+        _box(node, column, row + (tallest - len(layer)) / 2)
+        for column, layer in enumerate(layers)
+        for row, node in enumerate(layer)
+    ]
+    places = {box.node.id: box for box in boxes}
+    return Drawing(
+        width=max(len(layers) * COLUMN - (COLUMN - WIDTH) + 2 * EDGE, 1),
+        height=max(tallest * ROW - (ROW - HEIGHT) + 2 * EDGE, 1),
+        boxes=tuple(boxes),
+        paths=tuple(_path(places[start], places[end]) for start, end in edges),
+        merged=merged,
+    )
+
+
+def _merge(
+    nodes: Sequence[PlanNode], edges: Sequence[tuple[str, str]]
+) -> tuple[list[PlanNode], list[tuple[str, str]]]:
+    kinds: dict[str, list[PlanNode]] = {}
+    for node in nodes:
+        kinds.setdefault(node.kind, []).append(node)
+    merged = [_merged(kind, alike) for kind, alike in kinds.items()]
+    kind_of = {node.id: node.kind for node in nodes}
+    pairs = ((kind_of[a], kind_of[b]) for a, b in edges if a in kind_of and b in kind_of)
+    return merged, [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
+
+
+def _merged(kind: str, alike: Sequence[PlanNode]) -> PlanNode:
+    states: Counter[str] = Counter()
+    for node in alike:
+        states[node.state] += node.count
+    state = alike[0].state if len(states) == 1 else ", ".join(f"{n} {name}" for name, n in sorted(states.items()))
+    return replace(alike[0], id=kind, label=kind, state=state, count=states.total())
+
+
+def _layers(nodes: Sequence[PlanNode], edges: Sequence[tuple[str, str]]) -> list[list[PlanNode]]:
+    """Return nodes by the length of the longest path that leads to them."""
+    depth = dict.fromkeys((node.id for node in nodes), 0)
+    for _ in nodes:
+        deeper = {end: depth[start] + 1 for start, end in edges if depth[start] + 1 > depth[end]}
+        # A cycle, which no plan has, ends here all the same: paths are no longer than there are nodes.
+        if not deeper or max(deeper.values()) >= len(nodes):
+            break
+        depth.update({end: max(deeper[end], depth[end]) for end in deeper})
+    layers: list[list[PlanNode]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
+    for node in nodes:
+        layers[depth[node.id]].append(node)
+    return [layer for layer in layers if layer]
+
+
+def _ordered(layers: list[list[PlanNode]], edges: Sequence[tuple[str, str]]) -> list[list[PlanNode]]:
+    """Return layers in which nodes stand near what they hang on (barycentre sweeps)."""
+    near: dict[str, list[str]] = {}
+    for start, end in edges:
+        near.setdefault(start, []).append(end)
+        near.setdefault(end, []).append(start)
+    for _ in range(SWEEPS):
+        places = {
+            node.id: place - len(layer) / 2 for layer in layers for place, node in enumerate(layer)
+        }
+        layers = [sorted(layer, key=lambda node: _middle(node.id, near, places)) for layer in layers]  # noqa: B023
+    return layers
+
+
+def _middle(name: str, near: Mapping[str, Sequence[str]], places: Mapping[str, float]) -> float:
+    others = [places[other] for other in near.get(name, ())]
+    return sum(others) / len(others) if others else places[name]
+
+
+def _box(node: PlanNode, column: int, row: float) -> Box:
+    label = node.label if len(node.label) <= LABEL_LENGTH else f"{node.label[: LABEL_LENGTH - 1]}…"
+    times = f" × {node.count:,}" if node.count > 1 else ""
+    kind = "" if node.kind == node.label else f"{node.kind}{times} · "
+    label += times if node.kind == node.label else ""
+    detail = f"{kind}{node.state}"
+    return Box(
+        node=node,
+        x=EDGE + column * COLUMN,
+        y=EDGE + round(row * ROW),
+        label=label,
+        detail=detail if len(detail) <= LABEL_LENGTH + 4 else f"{detail[: LABEL_LENGTH + 3]}…",
+    )
+
+
+def _path(start: Box, end: Box) -> str:
+    x0, y0 = start.x + WIDTH, start.y + HEIGHT // 2
+    x1, y1 = end.x, end.y + HEIGHT // 2
+    bend = max((x1 - x0) // 2, 20)
+    return f"M{x0} {y0}C{x0 + bend} {y0} {x1 - bend} {y1} {x1} {y1}"

@@ -1,0 +1,121 @@
+"""Learning rates over a run.
+
+Steps count from 1. Both schedules rise linearly: step s of a warm-up of w steps has the share s / w of the
+peak, so the first step is never wasted on 0 and the last step of the warm-up has the peak. Both fall towards
+`final_share`, which the step *after* the last one would have: so a fall to 0 wastes no step either.
+
+| step         | 1    | 2    | 3    | 4    | 5    | 6    | 7    | 8    | 9    | 10   |
+|--------------|------|------|------|------|------|------|------|------|------|------|
+| WSD, linear  | 0.25 | 0.50 | 0.75 | 1.00 | 1.00 | 1.00 | 0.80 | 0.60 | 0.40 | 0.20 |
+| WSD, 1-sqrt  | 0.25 | 0.50 | 0.75 | 1.00 | 1.00 | 1.00 | 0.55 | 0.37 | 0.23 | 0.11 |
+| Cosine       | 0.25 | 0.50 | 0.75 | 1.00 | 0.95 | 0.81 | 0.61 | 0.39 | 0.19 | 0.05 |
+
+for 10 steps with warmup_steps=4, decay_steps=4 and final_share=0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import numpy as np
+
+from modelfactory.spec import check_types, require
+
+
+class Schedule(Protocol):
+    """A share of the peak learning rate for each step."""
+
+    def lr_share(self, step: int, n_steps: int) -> float:
+        """Return the share of step `step`, from 1 to `n_steps`."""
+
+    def min_steps(self) -> int:
+        """Return the fewest steps a run with this schedule can have."""
+
+
+def _check(name: str, warmup_steps: int, final_share: float) -> None:
+    place = f"{name}.warmup_steps"
+    require(warmup_steps >= 0, place=place, found=warmup_steps, wanted="0 or more")
+    place = f"{name}.final_share"
+    require(0 <= final_share <= 1, place=place, found=final_share, wanted="between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine:
+    """Linear warm-up, then half a cosine down (Loshchilov and Hutter 2016, arXiv 1608.03983)."""
+
+    warmup_steps: int
+    final_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse a negative warm-up and shares outside 0 to 1."""
+        check_types(self)
+        _check("Cosine", self.warmup_steps, self.final_share)
+
+    def lr_share(self, step: int, n_steps: int) -> float:
+        """Return the share of the peak at `step`."""
+        if step <= self.warmup_steps:
+            return step / self.warmup_steps
+        progress = (step - self.warmup_steps) / (n_steps - self.warmup_steps + 1)
+        return self.final_share + (1 - self.final_share) * 0.5 * (1 + math.cos(math.pi * progress))
+
+    def min_steps(self) -> int:
+        """Return the fewest steps a run can have."""
+        return max(self.warmup_steps, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WSD:
+    """Linear warm-up, a stable stretch, a decay at the end (Hu et al. 2024, arXiv 2404.06395).
+
+    Runs of different length are equal until the shorter one starts its decay, so they share that trunk.
+    """
+
+    warmup_steps: int
+    decay_steps: int
+    final_share: float = 0.0
+    shape: Literal["linear", "1-sqrt"] = "linear"
+    """1-sqrt falls fast at first (Hägele et al. 2024, arXiv 2405.18392)."""
+
+    def __post_init__(self) -> None:
+        """Refuse negative stretches and shares outside 0 to 1."""
+        check_types(self)
+        _check("WSD", self.warmup_steps, self.final_share)
+        require(self.decay_steps >= 0, place="WSD.decay_steps", found=self.decay_steps, wanted="0 or more")
+
+    def lr_share(self, step: int, n_steps: int) -> float:
+        """Return the share of the peak at `step`."""
+        if step <= self.warmup_steps:
+            return step / self.warmup_steps
+        decayed = step - (n_steps - self.decay_steps)
+        if decayed <= 0:
+            return 1.0
+        progress = decayed / (self.decay_steps + 1)
+        left = 1 - (progress if self.shape == "linear" else math.sqrt(progress))
+        return self.final_share + (1 - self.final_share) * left
+
+    def min_steps(self) -> int:
+        """Return the fewest steps a run can have."""
+        return max(self.warmup_steps + self.decay_steps, 1)
+
+
+def learning_rates(schedule: Schedule, lr: float, n_steps: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the learning rate of the steps 1 to `n_steps`."""
+    return lr * _shares(schedule, n_steps)
+
+
+@lru_cache(maxsize=64)
+def _shares(schedule: Schedule, n_steps: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Kept, since a sweep asks for the same few; computed by `math`: numpy's cosine differs by processor."""
+    steps = range(1, n_steps + 1)
+    shares = np.fromiter((schedule.lr_share(step, n_steps) for step in steps), np.float64, n_steps)
+    shares.flags.writeable = False
+    return shares
+
+
+def sha256_of(lrs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
+    """Return the SHA-256 of the rates as little-endian float64."""
+    return hashlib.sha256(lrs.astype("<f8").tobytes()).hexdigest()

@@ -1,0 +1,72 @@
+"""How a model is trained, as its author says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from modelfactory.spec import check_types, require
+from modelfactory.train.optimizers import Optimizer
+from modelfactory.train.schedules import Schedule
+
+Precision = Literal["bf16", "fp32"]
+"""bf16: products in bfloat16 by autocast; weights, gradients and optimizer state stay float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """One run: so many tokens, in batches, by an optimizer."""
+
+    n_tokens: int
+    """Labels that are trained on, exactly; the last step is smaller when batches do not divide them."""
+    batch_tokens: int
+    """Labels of one step; whole sequences of the model's max_seq_len."""
+    optimizer: Optimizer
+    schedule: Schedule
+    seed: int
+    """Of initial weights, order of the data, and dropout where a model has it."""
+    precision: Precision = "bf16"
+    grad_clip: float = 1.0
+    """Largest norm of the gradient of all parameters together; one that is never met clips nothing."""
+    n_checkpoints: int = 4
+    """Spread evenly; the last one is the end of the run. Each is evaluated."""
+
+    def __post_init__(self) -> None:
+        """Refuse counts below 1 and a schedule that does not fit into the run."""
+        check_types(self)
+        for name in ("n_tokens", "batch_tokens", "n_checkpoints"):
+            count = getattr(self, name)
+            require(count >= 1, place=f"Training.{name}", found=count, wanted="at least 1")
+        place = "Training.seed"
+        require(0 <= self.seed < 2**63, place=place, found=self.seed, wanted="between 0 and 2**63 - 1")
+        clip = self.grad_clip
+        require(
+            clip > 0,
+            place="Training.grad_clip",
+            found=clip,
+            wanted="a number above 0",
+            remedy="1e9 clips nothing.",
+        )
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        least = self.schedule.min_steps()
+        require(
+            self.n_steps >= least,
+            place="Training.schedule",
+            found=f"{least} steps of warm-up and decay in a run of {self.n_steps}",
+            wanted="a schedule that fits into n_tokens / batch_tokens steps",
+            remedy="Shorten it, train on more tokens, or use smaller batches.",
+        )
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of the run."""
+        return -(-self.n_tokens // max(self.batch_tokens, 1))
+
+    @property
+    def checkpoint_steps(self) -> tuple[int, ...]:
+        """Steps after which a checkpoint is kept, in order; fewer than asked where steps are fewer."""
+        n_steps, n_checkpoints = self.n_steps, max(self.n_checkpoints, 1)
+        marks = (-(-n_steps * n // n_checkpoints) for n in range(1, n_checkpoints + 1))
+        return tuple(dict.fromkeys(marks))
