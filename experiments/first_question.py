@@ -15,7 +15,7 @@ from modelfactory.train import WSD, AdamW, Training
 HELD_OUT_SHARE = 0.1
 DEDUP = {
     "as found": (),
-    "deduplicated": (ExactDedup(unit="document"), ExactDedup(unit="paragraph")),
+    "deduplicated": (ExactDedup(unit="document", normalise="nothing"), ExactDedup(unit="paragraph", normalise="whitespace")),
 }
 
 
@@ -35,7 +35,7 @@ HELD_OUT = python_files(part="held_out", dedup=DEDUP["deduplicated"][:1])
 
 MODELS = {
     "gpt2": GPT2(n_layers=4, d_model=128, n_heads=4, max_seq_len=256),
-    "llama": Llama(n_layers=4, d_model=128, n_heads=4, max_seq_len=256),
+    "llama": Llama(n_layers=4, d_model=128, n_heads=4, max_seq_len=256, tied=True),
 }
 SEEDS = (1, 2, 3)
 

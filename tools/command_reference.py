@@ -24,7 +24,9 @@ def main() -> None:
     parser = make_parser()
     print(HEAD)
     for name, verb in verbs(parser).items():
-        usage = re.sub(r"default: \d+(, the cores here)?\)", "default: the cores of the machine)", verb.format_help())
+        usage = re.sub(
+            r"default: \d+(, the cores here)?\)", "default: the cores of the machine)", verb.format_help()
+        )
         print(f"## factory {name}\n\n```\n{usage.rstrip()}\n```\n")
 
 

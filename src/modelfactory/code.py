@@ -123,25 +123,30 @@ def _resolved(module_name: str, attribute: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=4096)
 def source_file(module_name: str) -> Path | None:
-    """Return the file of a module of this package or of the user; None for libraries."""
-    loaded = sys.modules.get(module_name)
-    origin = getattr(loaded, "__file__", None) if loaded is not None else _find(module_name)
-    if origin is None or not origin.endswith(".py"):
+    """Return the file of a module of this package or of the user; None for libraries.
+
+    Nothing is imported for it: a stage's modules import torch, and a plan must not wait for that.
+    """
+    top, *rest = module_name.split(".")
+    origin = _origin(top)
+    if origin is None or (top != PACKAGE and any(origin.is_relative_to(f) for f in _library_folders())):
         return None
-    path = Path(origin).resolve()
-    ours = module_name.partition(".")[0] == PACKAGE
-    return path if ours or not any(path.is_relative_to(folder) for folder in _library_folders()) else None
+    if not rest:
+        return origin
+    stem = origin.parent.joinpath(*rest)
+    found = (stem.with_name(f"{stem.name}.py"), stem / "__init__.py")
+    return next((path for path in found if path.is_file()), None)
 
 
-def _find(module_name: str) -> str | None:
-    parent, _, _ = module_name.rpartition(".")
-    if parent and source_file(parent) is None:
-        return None  # finding a submodule would import its library
-    try:
-        found = importlib.util.find_spec(module_name)
-    except (ImportError, ValueError, AttributeError):
-        return None
-    return found.origin if found is not None else None
+def _origin(top: str) -> Path | None:
+    """Return the file of a top-level module."""
+    loaded = sys.modules.get(top)
+    if loaded is not None:
+        origin = getattr(loaded, "__file__", None)
+    else:
+        found = importlib.util.find_spec(top)
+        origin = found.origin if found is not None else None
+    return Path(origin).resolve() if origin and origin.endswith(".py") else None
 
 
 @lru_cache(maxsize=1)

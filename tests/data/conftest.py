@@ -52,7 +52,10 @@ class Workplace:
         out = self.root / name
         out.mkdir()
         run(dataset, inputs, out, Site(**{"lake": self.lake, "threads": 1, "fingerprint": "ab" * 32, **site}))
-        return Made(out, self.lake)
+        return self.made(name)
+
+    def made(self, name: str) -> "Made":
+        return Made(self.root / name, self.lake)
 
 
 class Made:

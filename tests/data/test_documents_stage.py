@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Made
 
 from modelfactory.data import (
     ExactDedup,
@@ -71,7 +70,7 @@ def test_two_runs_and_another_thread_count_make_the_same_bytes(place):
     assert set(first.hashes) == {"documents.json", "drops.json", "drops.parquet", "part-00000.parquet"}
     place.lake = place.root / "other_lake"
     assert started(place, dataset, "second", threads=2).wait() == 0
-    second = Made(place.root / "second", place.lake)
+    second = place.made("second")
     assert second.hashes == first.hashes
     assert second.rows == first.rows
     assert first.account["n_documents"] > 20
@@ -110,7 +109,7 @@ def test_processes_write_to_one_new_lake_at_once(place):
     ]
     assert [run.wait() for run in runs] == [0, 0, 0]
     for name in names:
-        made = Made(place.root / name, place.lake)
+        made = place.made(name)
         assert lake.damaged(made.folder, place.lake) == []
         assert scanned(place.lake, made) == [row["path"] for row in made.rows]
 
@@ -263,8 +262,8 @@ def test_drop_removes_one_table_and_can_be_repeated(place):
 def test_a_lake_can_be_moved_and_read(place):
     place.put("a.txt", "one")
     made = place.run(place.dataset())
-    place.lake.rename(place.root / "moved # lake?")
-    assert Made(made.folder, place.root / "moved # lake?").texts == {"a.txt": "one"}
+    place.lake = place.lake.rename(place.root / "moved # lake?")
+    assert place.made(made.folder.name).texts == {"a.txt": "one"}
 
 
 def test_many_batches_and_parts_keep_order(place, monkeypatch):

@@ -6,14 +6,17 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 from modelfactory.data import Files, Jsonl, Parquet
 from modelfactory.errors import SourceError
 
 HINDI = "नमस्ते दुनिया"
 TEXTS = ["plain", HINDI, "日本語\r\nテキスト\n", "\ufeffmark", "emoji 🧪\x00end"]
-COMPRESS = {"": lambda data: data, ".gz": gzip.compress, ".zst": zstandard.compress}
+COMPRESS = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+}
 
 
 def jsonl(place, pattern="*", **options):
@@ -108,13 +111,19 @@ def test_broken_parquet_and_wrong_columns_are_refused(place):
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
-def test_a_cut_off_archive_is_refused(place, ending):
+@pytest.mark.parametrize("damage", ["cut", "nonsense", "trailing"])
+def test_a_damaged_archive_is_refused(place, ending, damage):
     whole = COMPRESS[ending](b'{"text": "x"}\n' * 1000)
-    place.put(f"a.jsonl{ending}", whole[: len(whole) // 2])
-    if ending == ".zst":  # a frame that just ends is no error to the library: damage it
-        place.put(f"a.jsonl{ending}", b"\x00" * 30)
+    content = {"cut": whole[: len(whole) // 2], "nonsense": b"\x01" * 30, "trailing": whole + b"\x01" * 30}
+    place.put(f"a.jsonl{ending}", content[damage])
     with pytest.raises(SourceError, match="compressed data that is damaged or cut off"):
         place.run(place.dataset(jsonl(place)))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_archives_put_one_behind_the_other_are_read_whole(place, ending):
+    place.put(f"a.txt{ending}", COMPRESS[ending](b"one ") + COMPRESS[ending](b"two"))
+    assert list(place.run(place.dataset()).texts.values()) == ["one two"]
 
 
 def test_a_file_changed_after_planning_is_refused_by_name(place):

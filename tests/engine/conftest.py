@@ -3,12 +3,12 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_toys import Toy
 
 from modelfactory.engine import Failed, Finished, Job, LocalEngine
 from modelfactory.spec import to_json
+from tests.engine.toys import Toy
 
-HERE = str(Path(__file__).parent)
+CHECKOUT = str(Path(__file__).parents[2])
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def job(tmp_path):
         output_dir.mkdir()
         return Job(
             fingerprint=name,
-            run="engine_toys:run",
+            run="tests.engine.toys:run",
             spec_json=to_json(Toy(action=action, **fields)),
             inputs={},
             output_dir=str(output_dir),
@@ -35,7 +35,7 @@ def job(tmp_path):
             lake=str(tmp_path / "lake"),
             threads=1,
             affinity=affinity,
-            sys_path=(HERE,),
+            sys_path=(CHECKOUT,),
         )
 
     return make

@@ -28,7 +28,9 @@ STEPS = (150, 300, 450, 600)
 BATCH_TOKENS = 8_192
 FLOPS_PER_TOKEN = 8.4e7
 MEASURES = (
-    Measure(task="bits_per_byte", metric="bits_per_byte", higher_is_better=False, margin=0.01, unit="bits/byte"),
+    Measure(
+        task="bits_per_byte", metric="bits_per_byte", higher_is_better=False, margin=0.01, unit="bits/byte"
+    ),
     Measure(task="next_line", metric="accuracy", higher_is_better=True, margin=0.02, unit="share"),
     Measure(task="complete_function", metric="parses", higher_is_better=True, margin=0.05, unit="share"),
 )
@@ -58,11 +60,17 @@ def outcomes(seeds: tuple[int, ...] = SEEDS, steps: tuple[int, ...] = STEPS) -> 
                 for measure, values in zip(MEASURES, (bits, right, parses), strict=True):
                     tables.append(
                         Outcomes.of_checkpoint(
-                            variant=name, seed=seed, step=step, task=measure.task, metric=measure.metric,
-                            item_id=items, cluster=items, value=values.astype(float),
+                            variant=name,
+                            seed=seed,
+                            step=step,
+                            task=measure.task,
+                            metric=measure.metric,
+                            item_id=items,
+                            cluster=items,
+                            value=values.astype(float),
                             weight=n_bytes.astype(float) if measure is MEASURES[0] else None,
                         )
-                    )  # fmt: skip
+                    )
     return Outcomes.concatenate(tables)
 
 
@@ -80,13 +88,18 @@ def losses() -> tuple[LossCurve, ...]:
             n_tokens=tuple((steps * BATCH_TOKENS).tolist()),
             flops=tuple((steps * BATCH_TOKENS * FLOPS_PER_TOKEN).tolist()),
             loss=tuple(
-                (2.1 - GAIN[name] + 6.2 * np.exp(-steps / 45) + 0.9 * np.exp(-steps / 300)
-                 + random.normal(0, 0.05, len(steps))).tolist()
+                (
+                    2.1
+                    - GAIN[name]
+                    + 6.2 * np.exp(-steps / 45)
+                    + 0.9 * np.exp(-steps / 300)
+                    + random.normal(0, 0.05, len(steps))
+                ).tolist()
             ),
         )
         for name in NAMES
         for seed in SEEDS
-    )  # fmt: skip
+    )
 
 
 def evaluations(table: Outcomes) -> tuple[EvaluationCurve, ...]:
@@ -101,30 +114,43 @@ def evaluations(table: Outcomes) -> tuple[EvaluationCurve, ...]:
                     values.append(float(np.average(part.value, weights=part.weight)))
                 curves.append(
                     EvaluationCurve(
-                        variant=name, seed=seed, measure=measure, steps=STEPS,
+                        variant=name,
+                        seed=seed,
+                        measure=measure,
+                        steps=STEPS,
                         n_tokens=tuple(step * BATCH_TOKENS for step in STEPS),
                         flops=tuple(step * BATCH_TOKENS * FLOPS_PER_TOKEN for step in STEPS),
                         values=tuple(values),
                     )
-                )  # fmt: skip
+                )
     return tuple(curves)
 
 
 def plan() -> tuple[tuple[PlanNode, ...], tuple[tuple[str, str], ...]]:
     nodes, edges = [PlanNode(id="held", kind="documents", label="held-out files", state="stored")], []
     for dedup in ("none", "exact"):
-        for kind, label in (("documents", f"stdlib, dedup={dedup}"), ("tokenizer", "BPE 4,096"), ("tokens", "shards")):
+        for kind, label in (
+            ("documents", f"stdlib, dedup={dedup}"),
+            ("tokenizer", "BPE 4,096"),
+            ("tokens", "shards"),
+        ):
             nodes.append(PlanNode(id=f"{kind}-{dedup}", kind=kind, label=label, state="stored"))
-        edges += [(f"documents-{dedup}", f"tokenizer-{dedup}"), (f"documents-{dedup}", f"tokens-{dedup}"),
-                  (f"tokenizer-{dedup}", f"tokens-{dedup}")]  # fmt: skip
+        edges += [
+            (f"documents-{dedup}", f"tokenizer-{dedup}"),
+            (f"documents-{dedup}", f"tokens-{dedup}"),
+            (f"tokenizer-{dedup}", f"tokens-{dedup}"),
+        ]
     for name in NAMES:
         dedup = name.rsplit("=", 1)[1]
         state = "failed" if name == NAMES[3] else "stored"
         nodes.append(PlanNode(id=f"train-{name}", kind="train", label=name, state=state, count=12))
         blocked = "blocked" if state == "failed" else "to run"
         nodes.append(PlanNode(id=f"evaluate-{name}", kind="evaluate", label=name, state=blocked, count=36))
-        edges += [(f"tokens-{dedup}", f"train-{name}"), (f"train-{name}", f"evaluate-{name}"),
-                  ("held", f"evaluate-{name}")]  # fmt: skip
+        edges += [
+            (f"tokens-{dedup}", f"train-{name}"),
+            (f"train-{name}", f"evaluate-{name}"),
+            ("held", f"evaluate-{name}"),
+        ]
     return tuple(nodes), tuple(edges)
 
 
@@ -139,20 +165,38 @@ def sample_report() -> ReportData:
         findings=tuple(compare(table, COMPARISONS, measures=MEASURES)),
         estimates=tuple(estimate(table, measures=MEASURES)),
         variants=tuple(
-            Variant(name=name, n_parameters=13_812_480 + 1_280 * i, n_tokens=STEPS[-1] * BATCH_TOKENS,
-                    flops=STEPS[-1] * BATCH_TOKENS * FLOPS_PER_TOKEN, seeds=SEEDS)
+            Variant(
+                name=name,
+                n_parameters=13_812_480 + 1_280 * i,
+                n_tokens=STEPS[-1] * BATCH_TOKENS,
+                flops=STEPS[-1] * BATCH_TOKENS * FLOPS_PER_TOKEN,
+                seeds=SEEDS,
+            )
             for i, name in enumerate(NAMES)
         ),
         losses=losses(),
         evaluations=evaluations(table),
         datasets=(
             DatasetDrops(
-                name="standard library, exact deduplication", n_documents=1_612, n_bytes=21_480_120,
+                name="standard library, exact deduplication",
+                n_documents=1_612,
+                n_bytes=21_480_120,
                 drops=(
-                    Drop(reason="shorter than 64 bytes", n_documents=83, n_bytes=1_204,
-                         samples=(Sample(path="email/mime/__init__.py", text=""), Sample(path="odd.py", text=HOSTILE))),
-                    Drop(reason="duplicate of idlelib/pyparse.py", n_documents=7, n_bytes=52_004,
-                         samples=(Sample(path="a" * 90 + ".py", text="def f():\n\treturn 1\n" * 9),)),
+                    Drop(
+                        reason="shorter than 64 bytes",
+                        n_documents=83,
+                        n_bytes=1_204,
+                        samples=(
+                            Sample(path="email/mime/__init__.py", text=""),
+                            Sample(path="odd.py", text=HOSTILE),
+                        ),
+                    ),
+                    Drop(
+                        reason="duplicate of idlelib/pyparse.py",
+                        n_documents=7,
+                        n_bytes=52_004,
+                        samples=(Sample(path="a" * 90 + ".py", text="def f():\n\treturn 1\n" * 9),),
+                    ),
                 ),
             ),
             DatasetDrops(name="held out", n_documents=160, n_bytes=2_010_330, drops=()),
@@ -160,17 +204,36 @@ def sample_report() -> ReportData:
         nodes=nodes,
         edges=edges,
         specs=tuple(
-            SpecText(name=f"{name}/seed={seed}", json=f'{{"name":"{name}","training":{{"seed":{seed},"lr":0.001}}}}')
-            for name in NAMES for seed in SEEDS
+            SpecText(
+                name=f"{name}/seed={seed}",
+                json=f'{{"name":"{name}","training":{{"seed":{seed},"lr":0.001}}}}',
+            )
+            for name in NAMES
+            for seed in SEEDS
         ),
         changes=(
-            SpecChange(variant=NAMES[1], path="mixture.parts.0.dataset.dedup", before="[]", after='[{"$": "ExactDedup"}]'),
+            SpecChange(
+                variant=NAMES[1],
+                path="mixture.parts.0.dataset.dedup",
+                before="[]",
+                after='[{"$": "ExactDedup"}]',
+            ),
             SpecChange(variant=NAMES[2], path="model.norm", before='"layer"', after='"rms"'),
             SpecChange(variant=NAMES[2], path="model.feed_forward.d_ff", before="1536", after="1024"),
         ),
-        versions=(Fact(name="Python", value="3.11.7"), Fact(name="torch", value="2.13.0"), Fact(name="modelfactory", value="0.1.0")),
-        commands=("factory run experiments/first_question.py", "factory report experiments/first_question.py -o report.html"),
+        versions=(
+            Fact(name="Python", value="3.11.7"),
+            Fact(name="torch", value="2.13.0"),
+            Fact(name="modelfactory", value="0.1.0"),
+        ),
+        commands=(
+            "factory run experiments/first_question.py",
+            "factory report experiments/first_question.py -o report.html",
+        ),
         cost=Cost(seconds=5_203.0, flops=4.95e15, n_bytes=912_404_000),
-        facts=(Fact(name="Vocabulary", value="4,096 asked for, 4,096 reached"), Fact(name="Bytes per token", value="3.61")),
+        facts=(
+            Fact(name="Vocabulary", value="4,096 asked for, 4,096 reached"),
+            Fact(name="Bytes per token", value="3.61"),
+        ),
         problems=("1 of 12 runs failed: llama/dedup=exact, seed 2 (made up, to show how it looks).",),
-    )  # fmt: skip
+    )

@@ -1,6 +1,5 @@
-from run_toys import stage
-
 from modelfactory.run.agenda import Agenda
+from tests.run.toys import stage
 
 
 def taken(agenda, n):

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-from run_toys import chain, go, outputs, plan, stage
 
 from modelfactory.errors import CommandError
 from modelfactory.run import (
@@ -17,6 +16,7 @@ from modelfactory.run import (
     StageServed,
 )
 from modelfactory.store import Store
+from tests.run.toys import chain, go, outputs, plan, stage
 
 
 def labels(planned, fingerprints):
@@ -119,8 +119,8 @@ def test_early_cut_off(tmp_path):
         parent_state = "to run" if code == "1" else "stale"
         parent = stage("parent", action="from_file", path=str(source), code=code, state=parent_state)
         waits = ("input0",) if child_state == "stale" else ()
-        child = stage("child", parent, action="constant", path=ran, state=child_state, waits_on=waits)
-        return plan(parent, child, stage("grandchild", child, path=ran, state=child_state, waits_on=waits))
+        child = stage("child", parent, action="constant", path=ran, state=child_state, waits=waits)
+        return plan(parent, child, stage("grandchild", child, path=ran, state=child_state, waits=waits))
 
     assert len(go(tmp_path / "w", planned("1")).ran) == 3
     equal = planned("2", "stale")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +15,10 @@ from modelfactory.store import this_process
 OLD = {"model": "old", "shared": "old"}
 NEW = {"model": "new", "deep/weights": "new" * 1000, "observed/timing": "1 s"}
 # All that changes anything outside the process: files and directories, SQLite, and Python's own file objects.
-_CHANGING = frozenset({
-    "open", "write", "close", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir", "execute", "executemany",
-})  # fmt: skip
+_CHANGING = frozenset(
+    {"open", "write", "close", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir", "execute"}
+) | {"executemany"}
+_OWN = {"manifest.json", "record.json"}
 
 
 def _reaches_out(function) -> bool:
@@ -36,6 +39,17 @@ class KillAt:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.fixture
+def bench(bench):
+    """Put the workspace in memory where that exists: a killed process leaves the same there, 5 times as fast."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield bench
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="modelfactory-test-") as folder:
+        bench.root = Path(folder) / "workspace"
+        yield bench
+
+
 def _line(bench, fingerprint, hook) -> None:
     with bench.open() as store:
         sys.setprofile(hook)
@@ -49,9 +63,7 @@ def _line(bench, fingerprint, hook) -> None:
 
 def _read(directory) -> dict[str, str]:
     found = {str(path.relative_to(directory)): path for path in directory.rglob("*") if path.is_file()}
-    return {
-        name: path.read_text() for name, path in found.items() if name not in ("manifest.json", "record.json")
-    }
+    return {name: path.read_text() for name, path in found.items() if name not in _OWN}
 
 
 def _count(bench) -> int:

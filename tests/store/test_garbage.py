@@ -120,6 +120,19 @@ def test_a_stage_named_after_the_listing_is_not_removed(filled, monkeypatch):
     assert filled.states([D, E]).keys() == {D, E}
 
 
+def test_pins_stay_while_another_process_runs_and_go_after_though_gc_ran_here_before(filled):
+    me = this_process()
+    assert filled.claim("f" * 64, me)
+    assert ("pin", OLD_PIN) not in _names(filled.gc({D, E}, dry_run=False))
+    filled.leave(me)
+    assert _names(filled.gc(set(), dry_run=False)) == {
+        ("stage", D),
+        ("stage", E),
+        ("log", D),
+        ("pin", OLD_PIN),
+    }
+
+
 def test_failures_go_unless_a_name_stands_for_them(filled, bench):
     for fingerprint in ("3" * 64, "4" * 64):
         child = bench.in_child(lambda fp=fingerprint: _fail(bench, fp))

@@ -32,7 +32,7 @@ def _flip(path) -> None:
         (lambda d: (d / "manifest.json").write_text("{}"), [("manifest.json", "manifest")]),
         (lambda d: (d / "manifest.json").write_bytes((d / "manifest.json").read_bytes() + b" "),
          [("manifest.json", "manifest")]),
-        (lambda d: shutil.rmtree(d), [("", "directory")]),
+        (shutil.rmtree, [("", "directory")]),
     ],
 )  # fmt: skip
 def test_what_a_cheap_look_finds(store, bench, damage, wanted):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from modelfactory.errors import DiskFull, WorkspaceError
-from modelfactory.store import Store, database, files, this_process
+from modelfactory.store import Store, database, files
 
 A, B = "a" * 64, "b" * 64
 
@@ -193,17 +193,22 @@ def test_a_disk_that_fills_up_while_stages_are_written(bench, tmp_path):
 
 def _fill(bench, store) -> list[str]:
     stored = []
-    with pytest.raises(DiskFull):
-        for n in range(1, 1000):
-            fingerprint = bench.fingerprint(n)
-            claim = store.claim(fingerprint, this_process())
-            aside = store.new_aside(fingerprint)
-            with files.workspace_errors(aside):
-                bench.write(aside, {"x": "y" * 3000})
-                store.seal(aside)
-                store.publish(claim, aside, bench.record(fingerprint))
-            stored.append(fingerprint)
-    return stored
+    for n in range(1, 1000):
+        try:
+            bench.publish(store, bench.fingerprint(n), {"x": "y" * 3000})
+        except (DiskFull, OSError) as error:
+            # The test itself writes the stage's file: as in a worker, that may be what fails.
+            assert isinstance(error, DiskFull) or error.errno == errno.ENOSPC  # noqa: PT017
+            return stored
+        stored.append(bench.fingerprint(n))
+    raise AssertionError("the disk did not fill up")
+
+
+def _use(bench) -> None:
+    with bench.open() as store:
+        store.states([A])
+        store.check_database()
+        bench.publish(store, B)
 
 
 def test_a_truncated_database_is_named_and_its_records_can_be_read_back(bench):
@@ -213,10 +218,7 @@ def test_a_truncated_database_is_named_and_its_records_can_be_read_back(bench):
     with path.open("r+b") as stream:
         stream.truncate(path.stat().st_size // 2)
     with pytest.raises(WorkspaceError, match=r"factory\.db: found a damaged file.*Move factory\.db\* away"):
-        with bench.open() as store:
-            store.states([A])
-            store.check_database()
-            bench.publish(store, B)
+        _use(bench)
     for part in bench.root.glob("factory.db*"):
         part.unlink()
     with bench.open() as store:

@@ -44,9 +44,13 @@ def _version() -> str:
     return version("modelfactory")
 
 
-def _verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, verb: Verb, text: str
+) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout, all else on stderr")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on stdout, all else on stderr"
+    )
     parser.add_argument(
         "--workspace",
         type=Path,
@@ -60,10 +64,14 @@ def _verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str,
 def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     check = _verb(verbs, "check", planning.check, "find all faults of an experiment file; no work, no cost")
     _add_file(check)
-    plan = _verb(verbs, "plan", planning.plan, "show what is stored, stale and to run, why, and what it costs")
+    plan = _verb(
+        verbs, "plan", planning.plan, "show what is stored, stale and to run, why, and what it costs"
+    )
     _add_file(plan)
     _add_execution(plan)
-    plan.add_argument("--explain", metavar="STAGE", help="show one stage in full: fingerprint, role or its beginning")
+    plan.add_argument(
+        "--explain", metavar="STAGE", help="show one stage in full: fingerprint, role or its beginning"
+    )
     plan.add_argument("--all", action="store_true", help="list every stage, also where there are many")
 
 
@@ -71,7 +79,9 @@ def _add_running(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     run = _verb(verbs, "run", running.run, "carry out what is missing; safe to stop and to start again")
     _add_file(run)
     _add_run_options(run)
-    demo = _verb(verbs, "demo", running.demo, "run the first question on the sources of Python's standard library")
+    demo = _verb(
+        verbs, "demo", running.demo, "run the first question on the sources of Python's standard library"
+    )
     _add_run_options(demo)
     compare = _verb(verbs, "compare", running.compare, "give the verdict on what is stored")
     _add_file(compare)
@@ -83,29 +93,41 @@ def _add_running(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def _add_inspecting(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     status = _verb(verbs, "status", inspecting.status, "show what runs, what failed and why")
-    status.add_argument("--lines", type=int, default=10, help="lines of each failed stage's log (default: 10)")
-    show = _verb(verbs, "show", inspecting.show, "show a stage or an experiment: record, results, lineage both ways")
+    status.add_argument(
+        "--lines", type=int, default=10, help="lines of each failed stage's log (default: 10)"
+    )
+    show = _verb(
+        verbs, "show", inspecting.show, "show a stage or an experiment: record, results, lineage both ways"
+    )
     show.add_argument("id", metavar="ID", help="a fingerprint, its beginning, or the name of an experiment")
     diff = _verb(verbs, "diff", inspecting.diff, "show what differs between two specs")
     diff.add_argument("a", metavar="A", help="a fingerprint, its beginning, or the name of an experiment")
     diff.add_argument("b", metavar="B", help="the same")
     sample = _verb(verbs, "sample", inspecting.sample, "let a checkpoint go on with a text")
-    sample.add_argument("checkpoint", metavar="CHECKPOINT", help="a training stage, or an experiment: its last")
+    sample.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="a training stage, or an experiment: its last"
+    )
     sample.add_argument("prompt", metavar="PROMPT", help="the text to go on with; - reads it from stdin")
     sample.add_argument("--max-new-tokens", type=int, default=128)
     sample.add_argument("--temperature", type=float, default=0.8, help="0: always the likeliest token")
     sample.add_argument("--top-k", type=int, default=0, help="draw from the k likeliest tokens; 0: from all")
-    sample.add_argument("--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this mass")
+    sample.add_argument(
+        "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this mass"
+    )
     sample.add_argument("--seed", type=int, default=0)
 
 
 def _add_upkeep(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     gc = _verb(verbs, "gc", upkeep.gc, "remove what no named experiment needs")
     gc.add_argument("--dry-run", action="store_true", help="list it only")
-    gc.add_argument("--forget", metavar="NAME", action="append", default=[], help="take an experiment's name away first")
+    gc.add_argument(
+        "--forget", metavar="NAME", action="append", default=[], help="take an experiment's name away first"
+    )
     doctor = _verb(verbs, "doctor", upkeep.doctor, "check workspace, disk, versions, threads and speed")
     doctor.add_argument("--deep", action="store_true", help="hash every stored file, not only its size")
-    doctor.add_argument("--rebuild", action="store_true", help="take damaged stages out, so that the next run remakes them")
+    doctor.add_argument(
+        "--rebuild", action="store_true", help="take damaged stages out, so that the next run remakes them"
+    )
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
@@ -115,8 +137,15 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 
 def _add_execution(parser: argparse.ArgumentParser) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    parser.add_argument("--jobs", type=_at_least_one, default=cores, help=f"stages at once (default: {cores}, the cores here)")
-    parser.add_argument("--threads", type=_at_least_one, default=cores, help=f"CPU threads, divided between the jobs (default: {cores})")
+    parser.add_argument(
+        "--jobs", type=_at_least_one, default=cores, help=f"stages at once (default: {cores}, the cores here)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=_at_least_one,
+        default=cores,
+        help=f"CPU threads, divided between the jobs (default: {cores})",
+    )
     parser.add_argument(
         "--on-stale",
         choices=("rebuild", "keep", "fail"),
@@ -127,8 +156,12 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     _add_execution(parser)
-    parser.add_argument("--retries", type=_at_least_zero, default=0, help="further tries of a stage that fails (default: 0)")
-    parser.add_argument("--engine", choices=("local",), default="local", help="where stages run (default: local)")
+    parser.add_argument(
+        "--retries", type=_at_least_zero, default=0, help="further tries of a stage that fails (default: 0)"
+    )
+    parser.add_argument(
+        "--engine", choices=("local",), default="local", help="where stages run (default: local)"
+    )
     parser.add_argument(
         "--micro-batch-tokens",
         type=_at_least_one,

@@ -13,7 +13,7 @@ from rich.table import Table
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.setting import existing_store, find_stage
 from modelfactory.errors import CommandError
-from modelfactory.report.numbers import human_bytes, human_seconds
+from modelfactory.report.numbers import size, duration
 from modelfactory.spec import json_difference
 
 if TYPE_CHECKING:
@@ -75,18 +75,24 @@ def _experiment_json(store: Store, named: NamedExperiment) -> dict[str, Any]:
 def _print_status(console: Console, data: dict[str, Any]) -> None:
     for each in data["running"]:
         progress = each["progress"]
-        ago = human_seconds(max(time.time() - each["since"], 0.0))
+        ago = duration(max(time.time() - each["since"], 0.0))
         label = progress.get("label", each["id"][:10])
         how_far = " ".join(f"{key}={value}" for key, value in progress.items() if key != "label")
-        console.print(f"running  {label}  {how_far}  for {ago}, process {each['pid']} on {each['host']}", markup=False)
+        console.print(
+            f"running  {label}  {how_far}  for {ago}, process {each['pid']} on {each['host']}", markup=False
+        )
     for each in data["failed"]:
-        console.print(f"failed   {each['label']}  ({each['attempts']} attempts): {each['error']}", markup=False)
+        console.print(
+            f"failed   {each['label']}  ({each['attempts']} attempts): {each['error']}", markup=False
+        )
         for line in each["log_tail"]:
             console.print(f"         | {line}", markup=False)
         console.print(f"         log: {each['log']}", markup=False)
     table = Table("experiment", "stored", "waiting", box=None, pad_edge=False)
     for each in data["experiments"]:
-        table.add_row(each["name"], f"{each['stored']}/{each['stages']}", str(each["stages"] - each["stored"]))
+        table.add_row(
+            each["name"], f"{each['stored']}/{each['stages']}", str(each["stages"] - each["stored"])
+        )
     console.print(table)
     if not data["running"]:
         console.print("nothing runs")
@@ -96,7 +102,9 @@ def show(arguments: argparse.Namespace) -> Answer:
     """Show a stage or an experiment."""
     with existing_store(arguments.workspace) as store:
         named = _named(store, arguments.id)
-        data = _shown_experiment(store, named) if named else _shown_stage(store, find_stage(store, arguments.id))
+        data = (
+            _shown_experiment(store, named) if named else _shown_stage(store, find_stage(store, arguments.id))
+        )
     return Answer(data=data, text=lambda console: console.print_json(data=data))
 
 
@@ -107,7 +115,8 @@ def _named(store: Store, name: str) -> NamedExperiment | None:
 def _shown_experiment(store: Store, named: NamedExperiment) -> dict[str, Any]:
     records = store.states(named.stages.values())
     stages = {
-        role: {"id": fp, "state": "stored" if fp in records else "to run"} for role, fp in named.stages.items()
+        role: {"id": fp, "state": "stored" if fp in records else "to run"}
+        for role, fp in named.stages.items()
     }
     return {
         "experiment": named.name,
@@ -128,8 +137,8 @@ def _shown_stage(store: Store, fingerprint: str) -> dict[str, Any]:
     files = sorted(p for p in directory.rglob("*") if p.is_file()) if directory.is_dir() else []
     return {
         **shown,
-        "size": human_bytes(record.n_bytes),
-        "took": human_seconds(record.seconds),
+        "size": size(record.n_bytes),
+        "took": duration(record.seconds),
         "directory": str(directory),
         "files": {str(path.relative_to(directory)): path.stat().st_size for path in files},
         "results": _results(directory),

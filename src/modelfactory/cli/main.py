@@ -30,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 done, 1 work failed, 2 bad input, 130 interrupted.
     """
     arguments = make_parser().parse_args(argv)
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
+    )
     try:
         answer: Answer = arguments.verb(arguments)
         _print(answer, as_json=arguments.json)

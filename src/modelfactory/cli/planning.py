@@ -10,7 +10,7 @@ from rich.table import Table
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.setting import Setting, planned
 from modelfactory.errors import CommandError
-from modelfactory.report.numbers import human_bytes, human_count, human_seconds
+from modelfactory.report.numbers import duration, flops, size
 
 if TYPE_CHECKING:
     import argparse
@@ -118,12 +118,10 @@ def totals_lines(made: Plan) -> list[str]:
         f"{len(made.stages)} stages: {made.count('stored')} stored, {made.count('stale')} stale, "
         f"{made.count('to run')} to run",
         f"tokens: {totals.tokens_requested:,} asked for, {totals.tokens_to_train:,} to train "
-        f"({human_count(totals.flops_to_train)}FLOP of {human_count(totals.flops_requested)}FLOP)",
+        f"({flops(totals.flops_to_train)} of {flops(totals.flops_requested)})",
     ]
     if made.count("stored") < len(made.stages):
-        lines.append(
-            f"about {human_seconds(totals.seconds)} ({guess}), {human_bytes(totals.disk_bytes)} of disk"
-        )
+        lines.append(f"about {duration(totals.seconds)} ({guess}), {size(totals.disk_bytes)} of disk")
     lines.extend(f"  {line}" for line in made.assumptions)
     return lines
 
@@ -141,7 +139,9 @@ def _explained(setting: Setting, wanted: str) -> Answer:
 
 def _find(made: Plan, wanted: str) -> PlannedStage:
     roles = {role: fp for known in made.roles.values() for role, fp in known.items()}
-    found = [s for s in made.stages if s.id.startswith(wanted) or roles.get(wanted) == s.id or s.label == wanted]
+    found = [
+        s for s in made.stages if s.id.startswith(wanted) or roles.get(wanted) == s.id or s.label == wanted
+    ]
     if len(found) == 1:
         return found[0]
     raise CommandError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.compiling import wants_compile
@@ -14,7 +14,7 @@ from modelfactory.errors import CommandError, WorkspaceError
 from modelfactory.findings import Verdict, judge
 from modelfactory.findings.report_data import report_data
 from modelfactory.live import Live
-from modelfactory.report import print_findings, write_report
+from modelfactory.report import print_verdict, write_report
 from modelfactory.run import RunOptions, carry_out
 from modelfactory.spec import canonical_json
 
@@ -78,8 +78,6 @@ def _opened(setting: Setting) -> Store:
 
 
 def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) -> Outcome:
-    for digest, pin in setting.plan.pins.items():
-        store.write_pin(digest, _text(pin.to_json()))
     for experiment in setting.plan.experiments:
         stages = setting.plan.roles[experiment.name]
         store.name_experiment(experiment.name, str(setting.study.file), canonical_json(experiment), stages)
@@ -95,12 +93,6 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
         return carry_out(setting.plan, store, engine, options, live)
 
 
-def _text(data: Any) -> str:
-    import json
-
-    return json.dumps(data, ensure_ascii=False)
-
-
 def _verdict(setting: Setting, store: Store, step: int | None = None) -> Verdict:
     study = setting.study
     return judge(study.experiments, study.comparisons, setting.plan.roles, store, step=step)
@@ -111,7 +103,7 @@ def _print_run(console: Console, outcome: Outcome, verdict: Verdict | None, writ
         console.print(f"[bold]failed[/bold] {failure.label}: {failure.error}", markup=True)
         console.print(f"  log: {failure.log}", markup=False)
     if verdict is not None:
-        print_verdict(console, verdict)
+        show_verdict(console, verdict)
     counts = outcome.counts()
     console.print(
         f"{counts['ran']} ran, {counts['stored']} stored, {counts['failed']} failed, "
@@ -121,10 +113,10 @@ def _print_run(console: Console, outcome: Outcome, verdict: Verdict | None, writ
         console.print(f"report: {written}")
 
 
-def print_verdict(console: Console, verdict: Verdict) -> None:
+def show_verdict(console: Console, verdict: Verdict) -> None:
     """Print findings and what they lack."""
     if verdict.findings:
-        print_findings(console, verdict.findings)
+        print_verdict(verdict.findings, console)
     for line in verdict.missing[:10]:
         console.print(f"not evaluated yet: {line}")
     if len(verdict.missing) > 10:
@@ -138,7 +130,7 @@ def compare(arguments: argparse.Namespace) -> Answer:
     comparisons = [finding.to_json() for finding in verdict.findings]
     return Answer(
         data={"comparisons": comparisons, "missing": list(verdict.missing)},
-        text=lambda console: print_verdict(console, verdict),
+        text=lambda console: show_verdict(console, verdict),
     )
 
 
@@ -148,9 +140,7 @@ def report(arguments: argparse.Namespace) -> Answer:
         store = _stored(setting, arguments.workspace)
         data = report_data(setting.study, setting.plan, store, _verdict(setting, store))
         written = write_report(data, arguments.output)
-    return Answer(
-        data={"report": str(written)}, text=lambda console: console.print(f"report: {written}")
-    )
+    return Answer(data={"report": str(written)}, text=lambda console: console.print(f"report: {written}"))
 
 
 def _stored(setting: Setting, workspace: Path) -> Store:
@@ -164,4 +154,4 @@ def _stored(setting: Setting, workspace: Path) -> Store:
     return setting.store
 
 
-__all__ = ["compare", "demo", "print_verdict", "report", "run"]
+__all__ = ["compare", "demo", "report", "run"]

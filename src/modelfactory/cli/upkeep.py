@@ -17,7 +17,7 @@ from modelfactory.cli.compiling import measured_speed
 from modelfactory.cli.setting import existing_store, maybe_store
 from modelfactory.data import lake
 from modelfactory.errors import CommandError, closest
-from modelfactory.report.numbers import human_bytes
+from modelfactory.report.numbers import size
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +50,10 @@ def _forget(store: Store, names: list[str], *, dry_run: bool) -> None:
     for name in names:
         if name not in known:
             raise CommandError(
-                place=f"--forget {name}", found="no experiment of this name", wanted="one", remedy=closest(name, known)
+                place=f"--forget {name}",
+                found="no experiment of this name",
+                wanted="one",
+                remedy=closest(name, known),
             )
         if not dry_run:
             store.forget_experiment(name)
@@ -69,10 +72,10 @@ def _dropper(store: Store) -> Any:
 def _print_gc(console: Console, data: dict[str, Any]) -> None:
     for each in data["garbage"]:
         console.print(
-            f"{each['what']:<10} {each['id'][:40]:<40} {human_bytes(each['bytes']):>10}  {each['why']}", markup=False
+            f"{each['what']:<10} {each['id'][:40]:<40} {size(each['bytes']):>10}  {each['why']}", markup=False
         )
     verb = "would free" if data["dry_run"] else "freed"
-    console.print(f"{len(data['garbage'])} things, {verb} {human_bytes(data['bytes'])}")
+    console.print(f"{len(data['garbage'])} things, {verb} {size(data['bytes'])}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +106,9 @@ def doctor(arguments: argparse.Namespace) -> Answer:
 
 def _python() -> Check:
     version = platform.python_version()
-    return Check(name="python", good=sys.version_info >= (3, 11), found=version, remedy="Use Python 3.11 or later.")
+    return Check(
+        name="python", good=sys.version_info >= (3, 11), found=version, remedy="Use Python 3.11 or later."
+    )
 
 
 def _versions() -> list[Check]:
@@ -129,7 +134,7 @@ def _disk(workspace: Path) -> Check:
         place = place.parent
     free = shutil.disk_usage(place).free
     return Check(
-        name="disk", good=free > LOW_DISK, found=f"{human_bytes(free)} free at {place}", remedy="Run `factory gc`."
+        name="disk", good=free > LOW_DISK, found=f"{size(free)} free at {place}", remedy="Run `factory gc`."
     )
 
 
@@ -154,7 +159,11 @@ def _stages(store: Store, arguments: argparse.Namespace) -> list[Check]:
     if arguments.rebuild:
         for fingerprint in damaged:
             store.discard(fingerprint)
-    remedy = "Taken out: the next run remakes it." if arguments.rebuild else "`factory doctor --rebuild` takes it out."
+    remedy = (
+        "Taken out: the next run remakes it."
+        if arguments.rebuild
+        else "`factory doctor --rebuild` takes it out."
+    )
     return [
         Check(name=f"stage {fingerprint[:10]}", good=False, found=what, remedy=remedy)
         for fingerprint, what in sorted(damaged.items())
@@ -172,5 +181,7 @@ def _speed(store: Store) -> Check:
 def _print_checks(console: Console, checks: list[Check]) -> None:
     table = Table("", "check", "found", "remedy", box=None, pad_edge=False)
     for check in checks:
-        table.add_row("ok" if check.good else "BAD", check.name, check.found, "" if check.good else check.remedy)
+        table.add_row(
+            "ok" if check.good else "BAD", check.name, check.found, "" if check.good else check.remedy
+        )
     console.print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import zlib
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, cast
@@ -70,10 +71,10 @@ def decompressed(stream: IO[bytes], file: Path) -> Iterator[IO[bytes]]:
         with gzip.open(stream) as content:
             yield cast("IO[bytes]", content)
     elif file.name.endswith(".zst"):
-        import zstandard
+        import pyarrow as pa  # the zstandard package takes a file that was cut off for a whole one
 
-        with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True) as content:
-            yield content
+        with pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd") as content:
+            yield io.BufferedReader(content)
     else:
         yield stream
 
@@ -81,24 +82,28 @@ def decompressed(stream: IO[bytes], file: Path) -> Iterator[IO[bytes]]:
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
     """Turn what goes wrong while a file is read into a SourceError that names it."""
-    import zstandard
-
     try:
         yield
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-        raise SourceError(
-            place=str(file),
-            found=f"compressed data that is damaged or cut off ({error})",
-            wanted=f"a whole {file.suffix} file",
-            remedy="Fetch it again, or leave it out with `exclude`.",
-        ) from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(file, error) from error
     except OSError as error:
+        if error.errno is None:  # from the decompressor, not from the system
+            raise _damaged(file, error) from error
         raise SourceError(
             place=str(file),
-            found=f"a file that cannot be read ({error.strerror or error})",
+            found=f"a file that cannot be read ({error.strerror})",
             wanted="a file that this user may read",
             remedy="Restore it or change its permissions, or leave it out with `exclude`.",
         ) from error
+
+
+def _damaged(file: Path, error: Exception) -> SourceError:
+    return SourceError(
+        place=str(file),
+        found=f"compressed data that is damaged or cut off ({error})",
+        wanted=f"a whole {file.suffix} file",
+        remedy="Fetch it again, or leave it out with `exclude`.",
+    )
 
 
 def require_utf8(content: bytes, file: Path, offset: int = 0) -> None:

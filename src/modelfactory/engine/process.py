@@ -117,11 +117,13 @@ class WorkerProcess:
     def events(self) -> Iterator[Event]:
         """Yield what it said since last time, and the failure of its job when it died."""
         dead = self.is_dead()  # asked first: what it said before it died is then all in the pipe
-        with contextlib.suppress(EOFError, OSError):
+        try:
             while self.connection.poll(0):
                 event: Event = self.connection.recv()
                 self._note(event)
                 yield event
+        except (EOFError, OSError):
+            self._kill_group()  # it is dying, or cannot be heard any more; an exit code that is set stays
         if dead:
             yield from self._after_death()
 

@@ -1,0 +1,27 @@
+"""Tasks that ask a checkpoint questions about held-out documents, and keep the outcome of every item.
+
+A task is a spec that follows `Task`: `prepare` makes its items from documents (the same for every
+checkpoint), `answer` asks a `generate.LanguageModel`. A task of your own needs no registration. `stage.run`
+is the stage of one checkpoint x task. Nothing here imports torch before a model is asked.
+"""
+
+from modelfactory.evaluate.bits_per_byte import BitsPerByte
+from modelfactory.evaluate.complete_function import CompleteFunction
+from modelfactory.evaluate.documents import Document
+from modelfactory.evaluate.estimate import Estimate, estimate
+from modelfactory.evaluate.next_line import NextLine
+from modelfactory.evaluate.task import Answers, Evaluate, ItemOutcome, Prepared, Task
+
+__all__ = [
+    "Answers",
+    "BitsPerByte",
+    "CompleteFunction",
+    "Document",
+    "Estimate",
+    "Evaluate",
+    "ItemOutcome",
+    "NextLine",
+    "Prepared",
+    "Task",
+    "estimate",
+]

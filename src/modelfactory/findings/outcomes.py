@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from modelfactory.store import Store
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What was found, and what could not be looked at."""

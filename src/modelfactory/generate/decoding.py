@@ -100,6 +100,4 @@ class Decoding:
             return
         n_kept = max(self._max_len // 2, 1) - 1
         self.n_moves += 1
-        self._restart(
-            [[self._prefix_id, *line[n_known + 1 - n_kept : n_known + 1]] for line in self._lines]
-        )
+        self._restart([[self._prefix_id, *line[n_known + 1 - n_kept : n_known + 1]] for line in self._lines])

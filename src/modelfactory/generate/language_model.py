@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from modelfactory.generate.windows import Window
 
 
-def _nobody_listens(n_done: int) -> None:
+def _nobody_listens(n_done: int, n_total: int) -> None:
     """Stand in for a caller that wants no progress."""
 
 
@@ -39,7 +39,7 @@ class LanguageModel:
         max_seq_len: int,
         prefix_id: int | None = None,
         batch_tokens: int = 4_096,
-        on_batch: Callable[[int], None] = _nobody_listens,
+        on_batch: Callable[[int, int], None] = _nobody_listens,
     ) -> None:
         """Borrow `module`, which stays the caller's.
 
@@ -51,8 +51,8 @@ class LanguageModel:
                 before each document in this factory's shards. For a model from elsewhere that was trained
                 with a token for the beginning of text, give that.
             batch_tokens: positions passed at once.
-            on_batch: called with the number of requests (windows, for rolling ones) done after each batch;
-                may raise to stop.
+            on_batch: called with the number of windows or prompts done and their total after each batch,
+                and at each step of a generation; may raise to stop.
         """
         self.module = module
         self.tokenizer = tokenizer
@@ -98,14 +98,14 @@ class LanguageModel:
     def generate_from(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[Completion]:
         """Do `generate` on tokens."""
         fitting = [self._fitted(ids, sampling) for ids in prompts]
-        found: list[Completion | None] = [None] * len(prompts)
+        found: dict[int, Completion] = {}
         lengths = [len(prompt.ids) + sampling.max_new_tokens for prompt in fitting]
+        add = self._counting(len(prompts))
         for numbers in batches(lengths, self.batch_tokens):
             batch = [fitting[number] for number in numbers]
-            for number, completion in zip(numbers, self._complete(batch, numbers, sampling), strict=True):
-                found[number] = completion
-            self.on_batch(len(numbers))
-        return [completion for completion in found if completion is not None]
+            for row, completion in self._complete(batch, numbers, sampling, add):
+                found[numbers[row]] = completion
+        return [found[number] for number in range(len(prompts))]
 
     def stream(self, prompt: str, sampling: Sampling) -> Iterator[str]:
         """Yield the completion of one prompt as it is made: whole characters, never part of a stop."""
@@ -127,7 +127,7 @@ class LanguageModel:
         """Score windows in their order; neighbours that share a context have it read once."""
         scores: dict[int, WindowScore] = {}
         budget = max(1, min(self.batch_tokens, MAX_LOGITS // self.tokenizer.vocab_size))
-        options: Any = {"batch_tokens": budget, "on_batch": self.on_batch}
+        options: Any = {"batch_tokens": budget, "on_batch": self._counting(len(windows))}
         groups = list(grouped(windows))
         shared = [group for group in groups if is_worth_it(group)]
         scores.update(score_groups(self.module, shared, **options))
@@ -135,6 +135,16 @@ class LanguageModel:
         found = score_windows(self.module, [windows[number] for number in alone], **options)
         scores.update(zip(alone, found, strict=True))
         return [scores[number] for number in range(len(windows))]
+
+    def _counting(self, n_total: int) -> Callable[[int], None]:
+        """Return a function that adds up what is done and tells `on_batch`."""
+        done = [0]
+
+        def add(n_done: int) -> None:
+            done[0] += n_done
+            self.on_batch(done[0], n_total)
+
+        return add
 
     def _fitted(self, ids: Sequence[int], sampling: Sampling) -> Prompt:
         return fitted(
@@ -145,24 +155,31 @@ class LanguageModel:
         )
 
     def _decoding(self, batch: Sequence[Prompt], sampling: Sampling) -> Decoding:
-        return Decoding(
-            self.module, batch, sampling, max_len=self.max_seq_len, prefix_id=self.prefix_id
-        )
+        return Decoding(self.module, batch, sampling, max_len=self.max_seq_len, prefix_id=self.prefix_id)
 
     def _complete(
-        self, batch: Sequence[Prompt], numbers: Sequence[int], sampling: Sampling
-    ) -> list[Completion]:
-        """Continue one batch until every row has ended."""
+        self,
+        batch: Sequence[Prompt],
+        numbers: Sequence[int],
+        sampling: Sampling,
+        add: Callable[[int], None],
+    ) -> Iterator[tuple[int, Completion]]:
+        """Continue one batch until every row has ended; yield each (row, completion)."""
         rows = [Growing(self.tokenizer, sampling) for _ in batch]
-        done: dict[int, Completion] = {}
+        open_rows = set(range(len(batch)))
         decoding = self._decoding(batch, sampling)
         for new in decoding.steps(draws(sampling, numbers)):
-            for row, token in new.items():
-                if row not in done and (finish := self._finish(rows[row], token, sampling)):
-                    done[row] = self._completion(rows[row], finish, batch[row], decoding.n_moves)
-            if len(done) == len(batch):
-                break
-        return [done[row] for row in range(len(batch))]
+            ended = {
+                row: finish
+                for row in open_rows & new.keys()
+                if (finish := self._finish(rows[row], new[row], sampling))
+            }
+            open_rows -= ended.keys()
+            for row, finish in ended.items():
+                yield row, self._completion(rows[row], finish, batch[row], decoding.n_moves)
+            add(len(ended))
+            if not open_rows:
+                return
 
     def _finish(self, growing: Growing, token: int, sampling: Sampling) -> Any:
         """Add a token to a completion; return why it ends here, if it does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 from modelfactory.spec import check_types, require
@@ -41,6 +42,12 @@ class Sampling:
             wanted="a share above 0, at most 1",
         )
         require("" not in self.stops, place="Sampling.stops", found=self.stops, wanted="no empty string")
+        require(
+            _is_pattern(self.stop_pattern),
+            place="Sampling.stop_pattern",
+            found=self.stop_pattern,
+            wanted="a regular expression",
+        )
 
     def draw_seed(self, number: int) -> int:
         """Return the seed of prompt `number`: independent streams, the same in any batch."""
@@ -50,3 +57,11 @@ class Sampling:
 
 def _at_least(name: str, value: float, least: int) -> None:
     require(value >= least, place=f"Sampling.{name}", found=value, wanted=f"at least {least}")
+
+
+def _is_pattern(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True

@@ -77,16 +77,14 @@ def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
     return torch.tensor([[*row, *([0] * (longest - len(row)))] for row in rows], dtype=torch.long)
 
 
-def scored_positions(
-    firsts: Sequence[int], batch: Sequence[Window]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def scored_positions(firsts: Sequence[int], batch: Sequence[Window]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return row and position of each logit that predicts a target, given each row's first position."""
     counts = torch.tensor([len(window.targets) for window in batch])
     rows = torch.arange(len(batch)).repeat_interleave(counts)
-    positions = torch.cat(
-        [torch.arange(first, first + len(window.targets)) for first, window in zip(firsts, batch, strict=True)]
-    )
-    return rows, positions
+    positions = [
+        torch.arange(first, first + len(window.targets)) for first, window in zip(firsts, batch, strict=True)
+    ]
+    return rows, torch.cat(positions)
 
 
 def scores_of(logits_NV: torch.Tensor, batch: Sequence[Window]) -> list[WindowScore]:
@@ -96,7 +94,5 @@ def scores_of(logits_NV: torch.Tensor, batch: Sequence[Window]) -> list[WindowSc
     logprobs_N = (target_logits_N.double() - logits_NV.logsumexp(dim=-1).double()).cpu()
     is_best_N = (logits_NV.argmax(dim=-1) == targets_N).cpu()
     counts = [len(window.targets) for window in batch]
-    return [
-        WindowScore(float(logprobs.sum()), bool(is_best.all()))
-        for logprobs, is_best in zip(logprobs_N.split(counts), is_best_N.split(counts), strict=True)
-    ]
+    by_window = zip(torch.split(logprobs_N, counts), torch.split(is_best_N, counts), strict=True)
+    return [WindowScore(float(logprobs.sum()), bool(is_best.all())) for logprobs, is_best in by_window]

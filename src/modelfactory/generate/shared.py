@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from modelfactory.generate.quiet import quiet
 from modelfactory.generate.scoring import WindowScore, batches, padded, scored_positions, scores_of
 from modelfactory.generate.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import torch
 
 WORTH_SHARING = 8
 """Tokens; below this the two passes through the model cost more than they save."""
@@ -82,13 +82,9 @@ def _tokens(module: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
     return padded(rows).to(next(iter(module.parameters())).device)
 
 
-def _continued(
-    module: Any, batch: Sequence[Group], number: int, n_read: int, cache: Any
-) -> torch.Tensor:
+def _continued(module: Any, batch: Sequence[Group], number: int, n_read: int, cache: Any) -> torch.Tensor:
     """Read continuation `number` of every group; one that has fewer gets a token nobody looks at."""
-    rows = [
-        group.windows[number].inputs[n_read:] if number < len(group.windows) else (0,) for group in batch
-    ]
+    rows = [group.windows[number].inputs[n_read:] if number < len(group.windows) else (0,) for group in batch]
     logits_BTV: torch.Tensor = module(_tokens(module, rows), cache)
     return logits_BTV
 

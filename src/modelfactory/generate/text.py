@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from modelfactory.generate.encoding import Encoder
-    from modelfactory.generate.sampling import Sampling
+from modelfactory.generate.encoding import Encoder
+from modelfactory.generate.sampling import Sampling
 
 BROKEN = "\ufffd"
 """What a decoder writes for bytes that are no character (yet)."""

@@ -26,9 +26,7 @@ class AttentionCache:
         self.values_BKSQ = values_BKSQ
         self.n_tokens = 0
 
-    def append(
-        self, keys_BKTQ: torch.Tensor, values_BKTQ: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def append(self, keys_BKTQ: torch.Tensor, values_BKTQ: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the keys and values of all positions, the new ones last."""
         end = self.n_tokens + keys_BKTQ.shape[2]
         self.keys_BKSQ[:, :, self.n_tokens : end] = keys_BKTQ
@@ -45,9 +43,7 @@ class CausalAttention(nn.Module):
         initial, d_model = context.initial, context.d_model
         self.n_heads, self.n_kv_heads, self.head_dim = spec.n_heads, spec.n_kv_heads, spec.head_dim
         self.qkv = Linear(d_model, spec.qkv_dim, bias=spec.qkv_bias, std=initial.matrix_std)
-        self.out = Linear(
-            spec.n_heads * spec.head_dim, d_model, bias=spec.out_bias, std=initial.residual_std
-        )
+        self.out = Linear(spec.n_heads * spec.head_dim, d_model, bias=spec.out_bias, std=initial.residual_std)
         self.is_rotary = spec.rope is not None
         if spec.rope is not None:
             cos_TQ, sin_TQ = _shared_rotations(spec.rope, spec.head_dim, context)
@@ -95,9 +91,7 @@ class CausalAttention(nn.Module):
         return (x_BHTQ * cos_TQ + turned * sin_TQ).to(x_BHTQ.dtype)
 
 
-def _shared_rotations(
-    rope: Rope, head_dim: int, context: BuildContext
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _shared_rotations(rope: Rope, head_dim: int, context: BuildContext) -> tuple[torch.Tensor, torch.Tensor]:
     key = (rope, head_dim)
     if key not in context.shared:
         context.shared[key] = rotations(rope, head_dim, context.max_seq_len)

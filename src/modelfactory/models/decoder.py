@@ -62,7 +62,9 @@ class Decoder:
     def __post_init__(self) -> None:
         """Refuse sizes below 1 and a pattern longer than the depth, whose end would never be used."""
         check_types(self)
-        require_positive("Decoder", n_layers=self.n_layers, d_model=self.d_model, max_seq_len=self.max_seq_len)
+        require_positive(
+            "Decoder", n_layers=self.n_layers, d_model=self.d_model, max_seq_len=self.max_seq_len
+        )
         require(
             1 <= len(self.blocks) <= max(self.n_layers, 1),
             place="Decoder.blocks",

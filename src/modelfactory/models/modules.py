@@ -133,7 +133,9 @@ def initialise(module: nn.Module, seed: int) -> None:
             if isinstance(part, Initialised):
                 part.initialise(named_generator(seed, name))
             elif any(True for _ in part.parameters(recurse=False)):
-                message = f"{name or 'the module'} ({type(part).__name__}) holds parameters but no initialise()"
+                message = (
+                    f"{name or 'the module'} ({type(part).__name__}) holds parameters but no initialise()"
+                )
                 raise TypeError(message)
 
 

@@ -14,7 +14,6 @@ from modelfactory.spec import identity_json, to_json
 from modelfactory.spec.canonical import dumps
 
 if TYPE_CHECKING:
-
     from modelfactory.code import Code
 
 State = Literal["stored", "stale", "to run"]

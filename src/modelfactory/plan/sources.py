@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.data import Pin, pin, pin_file
+from modelfactory.data import Pin, check_dataset, pin, pin_file
 from modelfactory.errors import InvalidInput, InvalidInputs
 from modelfactory.tokens import TokenizerFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from modelfactory.data import PinCache
     from modelfactory.experiment import Experiment
@@ -25,25 +25,36 @@ class PinnedSources:
     """A source of a dataset, or a TokenizerFile -> its files."""
 
 
-def pin_sources(experiments: Iterable[Experiment], cache: PinCache) -> PinnedSources:
+def pin_sources(experiments: Sequence[Experiment], cache: PinCache) -> PinnedSources:
     """Pin each distinct source once.
 
     Raises:
-        InvalidInputs: all sources that match nothing or cannot be read.
+        InvalidInputs: all sources that match nothing or cannot be read, and datasets that would be empty.
     """
     found: dict[Any, Pin] = {}
     faults: list[InvalidInput] = []
-    for source, pinned in _pinners(list(experiments), cache).items():
+    for source, pinned in _pinners(experiments, cache).items():
         try:
             found[source] = pinned()
         except InvalidInput as error:
             faults.append(error)
+    faults.extend(_dataset_faults(experiments, found))
     if faults:
         raise InvalidInputs(faults)
     return PinnedSources(by_source=found)
 
 
-def _pinners(experiments: list[Experiment], cache: PinCache) -> dict[Any, Callable[[], Pin]]:
+def _dataset_faults(experiments: Iterable[Experiment], found: Mapping[Any, Pin]) -> Iterator[InvalidInput]:
+    """Yield what is known to be wrong with datasets whose sources are all there."""
+    for dataset in dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets):
+        if all(source in found for source in dataset.sources):
+            try:
+                check_dataset(dataset, [found[source] for source in dataset.sources])
+            except InvalidInput as error:
+                yield error
+
+
+def _pinners(experiments: Sequence[Experiment], cache: PinCache) -> dict[Any, Callable[[], Pin]]:
     """Return for every source the call that pins it."""
     datasets = dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets)
     calls: dict[Any, Callable[[], Pin]] = {}

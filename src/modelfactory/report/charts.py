@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from modelfactory.report.data import EvaluationCurve, LossCurve, ReportData
+    from modelfactory.verdict.measure import Measure
 
 POINTS_OF_ALL = 60_000
 POINTS_OF_ONE = 300
@@ -42,14 +43,16 @@ def chart_data(data: ReportData) -> dict[str, Any]:
     for measure in dict.fromkeys(curve.measure for curve in data.evaluations):
         curves = [curve for curve in data.evaluations if curve.measure == measure]
         share = measure.unit == "share"
+        unit = "%" if share else measure.unit
         charts.append(
             {
                 "id": f"evaluation-{len(charts)}",
-                "title": measure.label,
-                "unit": "%" if share else measure.unit,
+                "title": measure.task,
+                "detail": ", ".join(dict.fromkeys(word for word in (_metric(measure), unit) if word)),
+                "unit": unit,
                 "better": "higher" if measure.higher_is_better else "lower",
                 "markers": True,
-                "series": _series(data, curves, lambda curve, share=share: _scaled(curve.values, share)),
+                "series": _series(data, curves, _per_cent if share else _values),
             }
         )
     return {"variants": styles(data), "charts": charts}
@@ -69,6 +72,7 @@ def _loss_chart(data: ReportData) -> dict[str, Any]:
     return {
         "id": "loss",
         "title": "Training loss",
+        "detail": "nats per token",
         "unit": "nats per token",
         "better": "lower",
         "markers": False,
@@ -95,8 +99,16 @@ def _thinned(curve: LossCurve, every: int) -> LossCurve:
     )
 
 
-def _scaled(values: Sequence[float], share: bool) -> Sequence[float]:
-    return [100 * value for value in values] if share else values
+def _metric(measure: Measure) -> str:
+    return "" if measure.metric == measure.task else measure.metric
+
+
+def _values(curve: EvaluationCurve) -> Sequence[float]:
+    return curve.values
+
+
+def _per_cent(curve: EvaluationCurve) -> Sequence[float]:
+    return [100 * value for value in curve.values]
 
 
 def _series(

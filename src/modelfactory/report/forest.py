@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelfactory.report.tables import finding_interval, half_width, verdict_text
+from modelfactory.verdict.finding import Finding
+from modelfactory.verdict.measure import Measure
 from modelfactory.verdict.words import difference_text, difference_unit, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from modelfactory.verdict.finding import Finding
-    from modelfactory.verdict.measure import Measure
 
 N_TICKS = 4
 LEFT, RIGHT = 3.0, 97.0

@@ -90,7 +90,9 @@ def _merged(kind: str, alike: Sequence[PlanNode]) -> PlanNode:
     states: Counter[str] = Counter()
     for node in alike:
         states[node.state] += node.count
-    state = alike[0].state if len(states) == 1 else ", ".join(f"{n} {name}" for name, n in sorted(states.items()))
+    state = (
+        alike[0].state if len(states) == 1 else ", ".join(f"{n} {name}" for name, n in sorted(states.items()))
+    )
     return replace(alike[0], id=kind, label=kind, state=state, count=states.total())
 
 
@@ -103,10 +105,20 @@ def _layers(nodes: Sequence[PlanNode], edges: Sequence[tuple[str, str]]) -> list
         if not deeper or max(deeper.values()) >= len(nodes):
             break
         depth.update({end: max(deeper[end], depth[end]) for end in deeper})
+    _pull_sources(depth, edges)
     layers: list[list[PlanNode]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for node in nodes:
         layers[depth[node.id]].append(node)
     return [layer for layer in layers if layer]
+
+
+def _pull_sources(depth: dict[str, int], edges: Sequence[tuple[str, str]]) -> None:
+    """Move what is made from nothing next to the first that uses it: shorter lines, fewer crossings."""
+    made = {end for _, end in edges}
+    for name in depth:
+        users = [depth[end] for start, end in edges if start == name]
+        if name not in made and users:
+            depth[name] = min(users) - 1
 
 
 def _ordered(layers: list[list[PlanNode]], edges: Sequence[tuple[str, str]]) -> list[list[PlanNode]]:
@@ -116,10 +128,8 @@ def _ordered(layers: list[list[PlanNode]], edges: Sequence[tuple[str, str]]) -> 
         near.setdefault(start, []).append(end)
         near.setdefault(end, []).append(start)
     for _ in range(SWEEPS):
-        places = {
-            node.id: place - len(layer) / 2 for layer in layers for place, node in enumerate(layer)
-        }
-        layers = [sorted(layer, key=lambda node: _middle(node.id, near, places)) for layer in layers]  # noqa: B023
+        places = {node.id: place - len(layer) / 2 for layer in layers for place, node in enumerate(layer)}
+        layers = [sorted(layer, key=lambda node: _middle(node.id, near, places)) for layer in layers]
     return layers
 
 
@@ -130,7 +140,7 @@ def _middle(name: str, near: Mapping[str, Sequence[str]], places: Mapping[str, f
 
 def _box(node: PlanNode, column: int, row: float) -> Box:
     label = node.label if len(node.label) <= LABEL_LENGTH else f"{node.label[: LABEL_LENGTH - 1]}…"
-    times = f" × {node.count:,}" if node.count > 1 else ""
+    times = f" \N{MULTIPLICATION SIGN} {node.count:,}" if node.count > 1 else ""
     kind = "" if node.kind == node.label else f"{node.kind}{times} · "
     label += times if node.kind == node.label else ""
     detail = f"{kind}{node.state}"

@@ -7,6 +7,7 @@ import unicodedata
 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 COUNTS = ("", "thousand", "million", "billion", "trillion")
+NONE = "\N{EN DASH}"
 SHOWN_CONTROLS = "\n\t"
 
 
@@ -42,7 +43,7 @@ def duration(seconds: float) -> str:
 
 def per_cent(part: float, whole: float) -> str:
     """Return 12.3 %, or a dash where there is no whole."""
-    return f"{100 * part / whole:.1f} %" if whole else "–"
+    return f"{100 * part / whole:.1f} %" if whole else NONE
 
 
 def _with_prefix(n: float, unit: str) -> str:

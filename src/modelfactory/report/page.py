@@ -38,27 +38,31 @@ def write_report(data: ReportData, path: Path) -> None:
 def render_report(data: ReportData) -> str:
     """Return the report as HTML."""
     charts = chart_data(data)
-    return _environment().get_template("report.html").render(
-        data=data,
-        headlines=headlines(data.findings),
-        pairs=_pairs(data),
-        forests=forests(data.findings),
-        table=variants_table(data),
-        styles=styles(data),
-        charts=charts["charts"],
-        every=bucket_size(data),
-        graph=draw(data.nodes, data.edges),
-        box_width=WIDTH,
-        box_height=HEIGHT,
-        dashes=DASH_ARRAYS,
-        n=numbers,
-        specs=[(spec.name, _indented(spec)) for spec in data.specs],
-        models=list(dict.fromkeys(finding.model for finding in data.findings)),
-        notes=list(dict.fromkeys(note for finding in data.findings for note in finding.notes)),
-        chart_json=_script_json(charts),
-        style=Markup(_packaged("report.css")),  # noqa: S704 - our own file
-        script=Markup(_packaged("report.js")),  # noqa: S704 - our own file
-        plotly=Markup(_plotly() if charts["charts"] else ""),  # noqa: S704 - the library's own file
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            data=data,
+            headlines=headlines(data.findings),
+            pairs=_pairs(data),
+            forests=forests(data.findings),
+            table=variants_table(data),
+            styles=styles(data),
+            charts=charts["charts"],
+            every=bucket_size(data),
+            graph=draw(data.nodes, data.edges),
+            box_width=WIDTH,
+            box_height=HEIGHT,
+            dashes=DASH_ARRAYS,
+            n=numbers,
+            specs=[(spec.name, _indented(spec)) for spec in data.specs],
+            models=list(dict.fromkeys(finding.model for finding in data.findings)),
+            notes=list(dict.fromkeys(note for finding in data.findings for note in finding.notes)),
+            chart_json=_script_json(charts),
+            style=Markup(_packaged("report.css")),  # noqa: S704 - our own file
+            script=Markup(_packaged("report.js")),  # noqa: S704 - our own file
+            plotly=Markup(_plotly() if charts["charts"] else ""),  # noqa: S704 - the library's own file
+        )
     )
 
 
@@ -83,9 +87,9 @@ def _packaged(name: str) -> str:
 
 
 def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    script: str = get_plotlyjs()
+    # Read as a file: importing plotly takes longer than all the rest of a report.
+    folder = resources.files("plotly") / "package_data"
+    script = folder.joinpath("plotly.min.js").read_text(encoding="utf-8")
     # The text of an inline script ends at the first such tag, wherever it stands.
     assert "</script" not in script.lower()
     return script

@@ -2,7 +2,7 @@
 (function () {
   const data = JSON.parse(document.getElementById("chart-data").textContent);
   const root = document.documentElement;
-  const view = { x: "tokens", logx: false, logy: false, seeds: true, hidden: new Set(), width: null };
+  const view = { x: "tokens", logx: false, logy: false, seeds: true, tail: false, hidden: new Set(), width: null };
   const axisTitle = { tokens: "training tokens", flops: "training FLOPs" };
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   // Plotly reads its own little markup in texts; names are to be shown as they are.
@@ -12,8 +12,10 @@
     const style = data.variants[series.variant];
     const mean = series.seed === null;
     const who = mean ? (series.n_seeds > 1 ? "mean of " + series.n_seeds + " seeds" : "1 seed") : "seed " + series.seed;
+    const from = view.tail ? series[view.x][series.y.length - 1] / 2 : 0;
+    const kept = series[view.x].map((x) => x >= from);
     return {
-      x: series[view.x], y: series.y, type: "scatter", name: plain(style.name),
+      x: series[view.x].filter((_, i) => kept[i]), y: series.y.filter((_, i) => kept[i]), type: "scatter", name: plain(style.name),
       mode: mean && chart.markers ? "lines+markers" : "lines",
       opacity: mean ? 1 : 0.42,
       visible: !view.hidden.has(series.variant) && (mean || view.seeds),
@@ -36,9 +38,9 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", width: view.width ? view.width(chart) : undefined,
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("--text") },
       hoverlabel: { bgcolor: colour("--page"), font: { color: colour("--text") }, bordercolor: colour("--line") },
-      xaxis: Object.assign({}, axis, logTicks(view.logx), xTicks, { title: { text: axisTitle[view.x], standoff: 8 }, nticks: 6 }),
+      xaxis: Object.assign({}, axis, logTicks(view.logx), xTicks, { title: { text: axisTitle[view.x], standoff: 8, font: { size: 12 } }, nticks: 6 }),
       yaxis: Object.assign({}, axis, logTicks(view.logy), { title: { text: "" }, nticks: 7 }),
-      datarevision: 0, uirevision: view.x + view.logx + view.logy,
+      datarevision: 0, uirevision: [view.x, view.logx, view.logy, view.tail].join(),
     };
   }
 
@@ -76,6 +78,7 @@
   // Paper is white and about 690 CSS pixels wide, whatever the window is.
   addEventListener("beforeprint", () => {
     root.classList.add("printing");
+    for (const full of document.querySelectorAll("details.full")) full.open = true;
     view.width = (chart) => (chart.id === "loss" ? 680 : 328);
     draw();
   });

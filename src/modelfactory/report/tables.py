@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelfactory.report import numbers
-from modelfactory.verdict.words import difference_text, interval_text, p_text, value_text
+from modelfactory.report.numbers import NONE
+from modelfactory.verdict.words import difference_text, interval_text, margin_text, p_text, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from modelfactory.verdict.estimate import Estimate
     from modelfactory.verdict.finding import Finding
     from modelfactory.verdict.measure import Measure
-
-NONE = "–"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,9 @@ def _finding_row(finding: Finding) -> tuple[str, ...]:
         verdict_text(finding),
         difference_text(finding.difference, finding.measure, half_width(finding)),
         finding_interval(finding),
-        NONE if finding.p_corrected is None else p_text(finding.p_corrected).removeprefix("p ").removeprefix("= "),
+        NONE
+        if finding.p_corrected is None
+        else p_text(finding.p_corrected).removeprefix("p ").removeprefix("= "),
         str(finding.n_seeds),
         f"{finding.n_items:,}",
         seeds_needed(finding),
@@ -62,7 +63,7 @@ def verdict_text(finding: Finding) -> str:
     """Return the verdict with the margin in its unit."""
     if finding.conclusion != "no difference":
         return finding.conclusion
-    return f"no difference larger than {difference_text(finding.measure.margin, finding.measure, sign=False)}"
+    return f"no difference larger than {margin_text(finding.measure)}"
 
 
 def half_width(finding: Finding) -> float | None:
@@ -101,7 +102,14 @@ def variants_table(data: ReportData) -> Table:
         for variant in data.variants
     )
     return Table(
-        header=("variant", "parameters", "tokens", "training", "seeds", *(measure_header(m) for m in measures)),
+        header=(
+            "variant",
+            "parameters",
+            "tokens",
+            "training",
+            "seeds",
+            *(measure_header(m) for m in measures),
+        ),
         rows=tuple(rows),
         numeric=(False, True, True, True, True, *(True for _ in measures)),
     )

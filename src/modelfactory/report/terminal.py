@@ -9,10 +9,10 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from modelfactory.report.numbers import printable
-from modelfactory.report.tables import finding_interval, half_width, seeds_needed, verdict_text
+from modelfactory.report.numbers import NONE, printable
+from modelfactory.report.tables import finding_interval, half_width, verdict_text
 from modelfactory.verdict.sentences import headlines
-from modelfactory.verdict.words import difference_text, p_text
+from modelfactory.verdict.words import difference_text, difference_unit, p_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,11 @@ def verdict_renderable(findings: Sequence[Finding], *, question: str = "") -> Re
     parts += [Text(printable(line), style="bold") for line in headlines(findings)]
     if not findings:
         return Group(*parts, Text("Nothing was compared yet."))
-    parts += [Text(""), _table(findings), Text("")]
+    for measure in dict.fromkeys(finding.measure for finding in findings):
+        unit = f", {difference_unit(measure)}" if measure.unit else ""
+        own = [finding for finding in findings if finding.measure == measure]
+        parts += [Text(""), Text(printable(f"{measure.label}{unit}"), style="underline"), _table(own)]
+    parts.append(Text(""))
     parts += [Padding(Text(printable(finding.sentence)), (0, 0, 0, 2)) for finding in findings]
     notes = dict.fromkeys(note for finding in findings for note in finding.notes)
     parts += [Text(f"Note: {printable(note)}", style="yellow") for note in notes]
@@ -50,26 +54,24 @@ def verdict_renderable(findings: Sequence[Finding], *, question: str = "") -> Re
 
 def _table(findings: Sequence[Finding]) -> RichTable:
     table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("variant", "task", "verdict"):
-        table.add_column(name, overflow="fold")
-    for name in ("difference", "95 % interval", "p", "needs"):
-        table.add_column(name, justify="right")
+    for name in ("variant", "verdict"):
+        table.add_column(name, overflow="fold", min_width=17)
+    for name in ("difference", f"{100 * (1 - findings[0].alpha):g} % interval", "p"):
+        table.add_column(name, justify="right", no_wrap=True)
     for finding in findings:
         table.add_row(*_cells(finding))
     return table
 
 
 def _cells(finding: Finding) -> tuple[Text, ...]:
-    style = _style(finding)
-    corrected = "–" if finding.p_corrected is None else p_text(finding.p_corrected).removeprefix("p ")
+    corrected = NONE if finding.p_corrected is None else p_text(finding.p_corrected).removeprefix("p ")
+    difference = difference_text(finding.difference, finding.measure, half_width(finding))
     return (
         Text(printable(finding.variant)),
-        Text(printable(finding.measure.task)),
-        Text(verdict_text(finding), style=style),
-        Text(difference_text(finding.difference, finding.measure, half_width(finding))),
+        Text(verdict_text(finding), style=_style(finding)),
+        Text(difference.removesuffix(difference_unit(finding.measure)).rstrip()),
         Text(finding_interval(finding)),
         Text(corrected.removeprefix("= ")),
-        Text(seeds_needed(finding)),
     )
 
 

@@ -225,7 +225,9 @@ class _Run:
 
     def _hear(self, heard: Iterable[Event]) -> None:
         for event in heard:
-            run = self._running[event.fingerprint]
+            run = self._running.get(event.fingerprint)
+            if run is None:
+                continue  # of an earlier run with this engine, which ended in an error
             if isinstance(event, Started):
                 self._tell(told.StageBegan(stage=run.stage, attempt=run.attempt, pid=event.pid))
             elif isinstance(event, Reported):

@@ -231,6 +231,10 @@ class Claims:
         # What gc took out of sight and did not remove: its part of the lake must go with it.
         return name.startswith(OUT_OF_SIGHT) and (self._layout.aside / name).exists()
 
+    def others(self) -> set[str]:
+        """Return the tokens of the holders that must be left alone, this process's own store left out."""
+        return self.living() - {self._here.token}
+
     def living(self) -> set[str]:
         """Return the tokens of the holders that must be left alone."""
         return {row["token"] for row in self._database.rows("SELECT * FROM holders") if self.is_alive(row)}

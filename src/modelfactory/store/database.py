@@ -26,6 +26,7 @@ SCHEMA = 1
 BUSY_TIMEOUT_S = 60.0
 """How long to wait for another writer; a write takes milliseconds, so only a stopped process reaches this."""
 
+
 _TABLES = """
 CREATE TABLE records (
     fingerprint TEXT NOT NULL, state TEXT NOT NULL, kind TEXT NOT NULL, label TEXT NOT NULL,

@@ -38,12 +38,17 @@ def _sync(path: Path, flags: int) -> None:
         os.close(descriptor)
 
 
+def write_synced(path: Path, text: str) -> None:
+    """Write and fsync a file in a directory that nobody sees yet; that directory is the caller's to fsync."""
+    path.write_text(text, encoding="utf-8")
+    sync_file(path)
+
+
 def write_durably(path: Path, text: str) -> None:
     """Write a whole file or none: aside, fsync, rename, fsync of the directory."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        aside.write_text(text, encoding="utf-8")
-        sync_file(aside)
+        write_synced(aside, text)
         aside.replace(path)
     except BaseException:
         aside.unlink(missing_ok=True)

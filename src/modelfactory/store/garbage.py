@@ -87,7 +87,8 @@ class Collector:
     def _find(self, keep: set[str]) -> list[Garbage]:
         living = self._claims.living()
         needed = self._needed(keep, living)
-        pins = [] if living else self._pins(needed)
+        # A run writes its pins before anything names them: while one goes on, all are left alone.
+        pins = [] if self._claims.others() else self._pins(needed)
         found = [*self._stages(needed), *self._lost_records(needed), *self._failures(needed)]
         return [*found, *self._logs(needed), *self._asides(living), *pins]
 

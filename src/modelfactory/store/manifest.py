@@ -94,9 +94,9 @@ def seal(aside: Path) -> Manifest:
     with files.workspace_errors(aside):
         found = [_entry(aside, Path(each.path)) for each in files.tree(aside) if not _is_own(aside, each)]
         manifest = Manifest(tuple(sorted(found, key=lambda entry: entry.path)))
+        files.write_synced(aside / MANIFEST, json.dumps(manifest.to_json(), indent=1) + "\n")
         for directory, _, _ in os.walk(aside, topdown=False):
             files.sync_directory(Path(directory))
-        files.write_durably(aside / MANIFEST, json.dumps(manifest.to_json(), indent=1) + "\n")
     return manifest
 
 

@@ -91,8 +91,9 @@ class Publisher:
         replaced = self._claims.reserve("replaced", claim.fingerprint)
         signature = sign(aside)
         place = self._layout.stage(claim.fingerprint)
-        place.parent.mkdir(exist_ok=True)
-        files.sync_directory(self._layout.stages)
+        if not place.parent.exists():
+            place.parent.mkdir(exist_ok=True)
+            files.sync_directory(self._layout.stages)
         with self._database.write(durable=True) as connection:
             self._claims.end(connection, claim)
             self._move_away(claim.fingerprint, replaced)

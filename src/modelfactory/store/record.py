@@ -60,10 +60,11 @@ class Record:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Record:
         """Rebuild a record; names that this version does not know are left out."""
-        return Record(**{name: data[name] for name in _NAMES if name in data})
+        return Record(**{name: data[name] for name in NAMES if name in data})
 
 
-_NAMES = tuple(each.name for each in fields(Record))
+NAMES = tuple(each.name for each in fields(Record))
+"""Fields of a record; columns of the database have the same names."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.store.manifest import MANIFEST
-from modelfactory.store.record import Edge, Record, compact
+from modelfactory.store.record import NAMES, Edge, Record, compact
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from modelfactory.store.database import Database
     from modelfactory.store.layout import Layout
@@ -19,13 +20,8 @@ if TYPE_CHECKING:
 RESUMED_FROM = "resumed_from"
 """Name of the edge to the stage whose state was continued."""
 
-_SELECT = """
-SELECT records.*, code.text AS code_text, libraries.text AS libraries_text FROM records
-JOIN texts AS code ON code.sha256 = records.code
-JOIN texts AS libraries ON libraries.sha256 = records.libraries
-"""
-
-_SELECT_STORED = _SELECT + "WHERE records.state = 'stored' "
+_COLUMNS = f"SELECT {', '.join(NAMES)}, manifest_sha256 FROM records"  # noqa: S608
+_STORED = f"{_COLUMNS} WHERE state = 'stored'"
 
 # A set, not a tree: UNION stops at a node seen before, so that shared ancestors are walked once.
 _CLOSURE = """
@@ -45,32 +41,24 @@ class Records:
 
     def states(self, fingerprints: Iterable[str]) -> dict[str, Record]:
         """Return the records of those that are published; a record without its directory does not count."""
-        rows = self._database.rows(
-            _SELECT_STORED + "AND records.fingerprint IN (SELECT value FROM json_each(?))",  # noqa: S608
-            (json.dumps(list(fingerprints)),),
-        )
-        return {record.fingerprint: record for record in self._present(_from_rows(rows))}
+        asked = json.dumps(list(fingerprints))
+        known = self._read(f"{_STORED} AND fingerprint IN (SELECT value FROM json_each(?))", (asked,))  # noqa: S608
+        return {record.fingerprint: record for record in self._present(known)}
 
     def record(self, fingerprint: str) -> Record | None:
         """Return what is known: the published stage, else its last failure, else None."""
-        rows = self._database.rows(_SELECT + "WHERE records.fingerprint = ?", (fingerprint,))
-        known = _from_rows(rows)
+        known = self._read(f"{_COLUMNS} WHERE fingerprint = ?", (fingerprint,))
         stored = self._present(record for record in known if record.state == "stored")
         return next(iter(stored or [record for record in known if record.state == "failed"]), None)
 
     def records(self, kind: str | None = None) -> list[Record]:
         """Return all published stages, of one kind or of all, the oldest first."""
-        rows = self._database.rows(
-            _SELECT_STORED + "AND (?1 IS NULL OR records.kind = ?1) "
-            "ORDER BY records.started, records.fingerprint",
-            (kind,),
-        )
-        return self._present(_from_rows(rows))
+        order = "AND (?1 IS NULL OR kind = ?1) ORDER BY started, fingerprint"
+        return self._present(self._read(f"{_STORED} {order}", (kind,)))
 
     def failures(self) -> list[Record]:
         """Return the last failure of each stage that has not been published since, the oldest first."""
-        order = "WHERE records.state = 'failed' ORDER BY records.started, records.fingerprint"
-        return _from_rows(self._database.rows(_SELECT + order))
+        return self._read(f"{_COLUMNS} WHERE state = 'failed' ORDER BY started, fingerprint")
 
     def find(self, beginning: str) -> list[str]:
         """Return the fingerprints with a record that begin so."""
@@ -96,6 +84,10 @@ class Records:
         """Return all that was made from these, at any distance."""
         return self._closure(fingerprints, ahead="child", behind="parent")
 
+    def _read(self, statement: str, parameters: Sequence[Any] = ()) -> list[Record]:
+        with self._database.snapshot():
+            return _from_rows(self._database.rows(statement, parameters), self._database.rows)
+
     def _edges(self, column: str, fingerprint: str) -> list[Edge]:
         rows = self._database.rows(
             f"SELECT child, name, parent FROM edges WHERE {column} = ? ORDER BY child, name, parent",  # noqa: S608
@@ -108,7 +100,13 @@ class Records:
         return {row[0] for row in self._database.rows(statement, (json.dumps(list(fingerprints)),))}
 
     def _present(self, records: Iterable[Record]) -> list[Record]:
-        return [each for each in records if (self._layout.stage(each.fingerprint) / MANIFEST).exists()]
+        # Strings, not paths: building 5,000 Path objects takes longer than asking the file system.
+        stages = os.fspath(self._layout.stages)
+        return [
+            each
+            for each in records
+            if os.path.exists(f"{stages}/{each.fingerprint[:2]}/{each.fingerprint}/{MANIFEST}")  # noqa: PTH110
+        ]
 
 
 def put(
@@ -152,8 +150,12 @@ def forget_texts(connection: sqlite3.Connection) -> None:
 
 def stored_in(connection: sqlite3.Connection, fingerprint: str) -> tuple[Record, str] | None:
     """Return the stored record and the hash of its manifest, as seen by the transaction of the caller."""
-    row = connection.execute(_SELECT_STORED + "AND records.fingerprint = ?", (fingerprint,)).fetchone()
-    return None if row is None else (_from_rows([row])[0], row["manifest_sha256"])
+
+    def query(statement: str, parameters: Sequence[Any]) -> list[sqlite3.Row]:
+        return connection.execute(statement, parameters).fetchall()
+
+    rows = query(f"{_STORED} AND fingerprint = ?", (fingerprint,))
+    return (_from_rows(rows, query)[0], rows[0]["manifest_sha256"]) if rows else None
 
 
 def _put_edges(connection: sqlite3.Connection, record: Record) -> None:
@@ -184,38 +186,35 @@ def _put_text(connection: sqlite3.Connection, text: str) -> str:
     return digest
 
 
-def _from_rows(rows: Iterable[sqlite3.Row]) -> list[Record]:
-    parsed: dict[str, Any] = {}
-    return [_from_row(row, parsed) for row in rows]
+def _from_rows(
+    rows: list[sqlite3.Row], query: Callable[[str, Sequence[Any]], list[sqlite3.Row]]
+) -> list[Record]:
+    # Read and parsed once each, not once a record: joined to 5,000 records they took 0.28 s.
+    digests = list({row[column] for row in rows for column in ("code", "libraries")})
+    found = query(
+        "SELECT * FROM texts WHERE sha256 IN (SELECT value FROM json_each(?))", (json.dumps(digests),)
+    )
+    texts = {row["sha256"]: json.loads(row["text"]) for row in found}
+    inputs, contents = _parse_all(rows, "inputs"), _parse_all(rows, "input_contents")
+    return [_from_row(row, texts) for row in zip(rows, inputs, contents, strict=True)]
 
 
-def _from_row(row: sqlite3.Row, parsed: dict[str, Any]) -> Record:
-    return Record(
-        fingerprint=row["fingerprint"],
-        state=row["state"],
-        kind=row["kind"],
-        label=row["label"],
-        spec_json=row["spec_json"],
-        inputs=json.loads(row["inputs"]),
-        input_contents=json.loads(row["input_contents"]),
-        resumed_from=row["resumed_from"],
-        code=_parse_once(row["code"], row["code_text"], parsed),
-        libraries=_parse_once(row["libraries"], row["libraries_text"], parsed),
-        content_sha256=row["content_sha256"],
-        n_bytes=row["n_bytes"],
-        error=row["error"],
-        log=row["log"],
-        started=row["started"],
-        seconds=row["seconds"],
-        attempt=row["attempt"],
-        host=row["host"],
-        tokens=row["tokens"],
+def _parse_all(rows: list[sqlite3.Row], column: str) -> list[Any]:
+    # One call for all: 10,000 calls of json.loads cost as much as the query.
+    parsed: list[Any] = json.loads(f"[{','.join(row[column] for row in rows)}]")
+    return parsed
+
+
+def _from_row(parts: tuple[sqlite3.Row, Any, Any], texts: Mapping[str, Any]) -> Record:
+    row, inputs, contents = parts
+    # Past the constructor, which sets each field of a frozen dataclass by a call: half the time of `states`.
+    record = object.__new__(Record)
+    record.__dict__.update(
+        zip(NAMES, row, strict=False),
+        inputs=inputs,
+        input_contents=contents,
+        code=texts[row["code"]],
+        libraries=texts[row["libraries"]],
         flops=int(row["flops"]),
     )
-
-
-def _parse_once(digest: str, text: str, parsed: dict[str, Any]) -> Mapping[str, Any]:
-    if digest not in parsed:
-        parsed[digest] = json.loads(text)
-    found: Mapping[str, Any] = parsed[digest]
-    return found
+    return record

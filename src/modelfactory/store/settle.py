@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def write_copy(directory: Path, record: Record, manifest_sha256: str) -> None:
     """Write the record beside the manifest, so that the directory can speak for itself."""
     copy = {"manifest_sha256": manifest_sha256, "record": record.to_json()}
-    files.write_durably(directory / RECORD, json.dumps(copy, indent=1) + "\n")
+    files.write_synced(directory / RECORD, json.dumps(copy, indent=1) + "\n")
+    files.sync_directory(directory)
 
 
 def settle(connection: sqlite3.Connection, layout: Layout, fingerprint: str) -> Record | None:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from modelfactory.errors import InvalidInputs, SpecError
+from modelfactory.spec import require
 from modelfactory.tokens.assignment import Assignment
 from modelfactory.tokens.weights import integer_shares
 
@@ -51,6 +52,12 @@ def check_epochs(
     Raises:
         SpecError: with the epochs and tokens of the source. Several as `InvalidInputs`.
     """
+    require(
+        len(max_epochs) == len(source_tokens),
+        place="max_epochs",
+        found=max_epochs,
+        wanted=f"{len(source_tokens)} numbers, one for each source",
+    )
     faults = [
         SpecError(
             place=f"mixture.parts[{number}].max_epochs",

@@ -13,6 +13,7 @@ from modelfactory.errors import SourceError
 from modelfactory.tokens.indexed import open_indexed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     import pyarrow as pa
@@ -94,13 +95,22 @@ class TokenShard:
         return found
 
     def document(self, row: int) -> Document:
-        """Return where document `row` came from; reads the row group that holds it."""
-        self._check_row(row)
-        ends = self._group_ends
-        group = int(np.searchsorted(ends, row, side="right"))
-        table = self._table.read_row_group(group)
-        found = table.slice(row - (int(ends[group - 1]) if group else 0), 1).to_pylist()[0]
-        return Document(row=row, **found)
+        """Return where document `row` came from; `documents` is faster for many."""
+        return self.documents([row])[row]
+
+    def documents(self, rows: Iterable[int]) -> dict[int, Document]:
+        """Return where documents came from, by row; reads each row group that holds one of them once."""
+        wanted = sorted(set(rows))
+        for row in wanted:
+            self._check_row(row)
+        found = {}
+        groups = np.searchsorted(self._group_starts, wanted, side="right") - 1
+        for group in np.unique(groups).tolist():
+            table = self._table.read_row_group(group)
+            start = int(self._group_starts[group])
+            for row in (row for row, place in zip(wanted, groups, strict=True) if place == group):
+                found[row] = Document(row=row, **table.slice(row - start, 1).to_pylist()[0])
+        return found
 
     def spans(self, start: int, stop: int) -> list[Span]:
         """Return the documents that tokens `start` up to `stop` belong to, in order."""
@@ -150,9 +160,10 @@ class TokenShard:
         return table
 
     @cached_property
-    def _group_ends(self) -> NDArray[np.int64]:
+    def _group_starts(self) -> NDArray[np.int64]:
         metadata = self._table.metadata
-        return np.cumsum([metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)])
+        sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+        return np.cumsum([0, *sizes[:-1]], dtype=np.int64)
 
     def _check_row(self, row: int) -> None:
         if not 0 <= row < self.n_documents:

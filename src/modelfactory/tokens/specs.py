@@ -121,7 +121,9 @@ class Mixture:
         check_types(self)
         require(len(self.parts) > 0, place="Mixture.parts", found=self.parts, wanted="at least one Part")
         self._refuse_repeats()
-        integer_shares([part.weight for part in self.parts], "Mixture.parts.weight")
+        weights = [part.weight for part in self.parts]
+        if weights and min(weights) > 0:  # else told by the Part, when all faults of a file are gathered
+            integer_shares(weights, "Mixture.parts.weight")
 
     def _refuse_repeats(self) -> None:
         seen: dict[str, int] = {}

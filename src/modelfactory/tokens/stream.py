@@ -24,9 +24,9 @@ from modelfactory.tokens.specs import MAX_EPOCHS
 from modelfactory.tokens.weights import integer_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from modelfactory.tokens.shard import TokenShard
+    from modelfactory.tokens.shard import Span, TokenShard
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,7 +107,8 @@ class Stream:
         self._sizes = np.array(source_sizes(source_tokens, seq_len), dtype=np.int64)
         self._assignment = Assignment(shares.shares, self.n_sequences)
         self._key = seed_key("stream", seed)
-        check_epochs(self.epochs(), max_epochs or [MAX_EPOCHS] * len(self.shards), source_tokens)
+        limits = [MAX_EPOCHS] * len(self.shards) if max_epochs is None else max_epochs
+        check_epochs(self.epochs(), limits, source_tokens)
 
     def batch(self, step: int, rank: int = 0, world_size: int = 1) -> Batch:
         """Return step `step` (from 1 to n_steps), or the rows of it that `rank` of `world_size` trains on.
@@ -154,14 +155,37 @@ class Stream:
     def documents(self, step: int) -> list[DocumentSpan]:
         """Return every piece of a document that step `step` sees, by row and column."""
         self._check_step(step)
+        spans = [
+            (row, source, epoch, column, span)
+            for row, source, epoch, first, stop in self._ranges(step)
+            for column, span in _by_column(self.shards[source].spans(first, stop))
+        ]
+        named = [
+            shard.documents(span.row for _, of, _, _, span in spans if of == source)
+            for source, shard in enumerate(self.shards)
+        ]
+        return [
+            DocumentSpan(
+                row=row,
+                column=column,
+                source=source,
+                epoch=epoch,
+                document=span.row,
+                document_id=named[source][span.row].document_id,
+                start=span.start,
+                n_tokens=span.stop - span.start,
+            )
+            for row, source, epoch, column, span in spans
+        ]
+
+    def _ranges(self, step: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield row, source, epoch, first token and one past the last, of each row that sees any."""
         numbers = np.arange(self.batch_sequences, dtype=np.int64) + (step - 1) * self.batch_sequences
         n_valid = np.clip(self.n_tokens - numbers * self.seq_len, 0, self.seq_len).tolist()
-        return [
-            span
-            for row, (source, epoch, sequence) in enumerate(self.sequence_ids(numbers).tolist())
-            if source >= 0
-            for span in self._spans(row, source, epoch, sequence * self.seq_len, n_valid[row] + 1)
-        ]
+        for row, (source, epoch, sequence) in enumerate(self.sequence_ids(numbers).tolist()):
+            if source >= 0:
+                first = sequence * self.seq_len
+                yield row, source, epoch, first, first + n_valid[row] + 1
 
     def steps_of(self, source: int, document: int) -> list[int]:
         """Return the steps that see a token of a document, in order: the way back from `documents`."""
@@ -196,30 +220,16 @@ class Stream:
                 row[: n_labels + 1] = self.shards[source].tokens[start : start + n_labels + 1]
         return tokens
 
-    def _spans(self, row: int, source: int, epoch: int, first: int, n_tokens: int) -> list[DocumentSpan]:
-        column = 0
-        found = []
-        shard = self.shards[source]
-        for span in shard.spans(first, first + n_tokens):
-            length = span.stop - span.start
-            found.append(
-                DocumentSpan(
-                    row=row,
-                    column=column,
-                    source=source,
-                    epoch=epoch,
-                    document=span.row,
-                    document_id=shard.document(span.row).document_id,
-                    start=span.start,
-                    n_tokens=length,
-                )
-            )
-            column += length
-        return found
-
     def _check_step(self, step: int) -> None:
         if not 1 <= step <= self.n_steps:
             raise IndexError(f"step {step} of a run that has the steps 1 to {self.n_steps}")
+
+
+def _by_column(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
+    column = 0
+    for span in spans:
+        yield column, span
+        column += span.stop - span.start
 
 
 def _check_counts(

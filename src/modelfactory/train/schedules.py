@@ -102,7 +102,9 @@ class WSD:
         return max(self.warmup_steps + self.decay_steps, 1)
 
 
-def learning_rates(schedule: Schedule, lr: float, n_steps: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def learning_rates(
+    schedule: Schedule, lr: float, n_steps: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the learning rate of the steps 1 to `n_steps`."""
     return lr * _shares(schedule, n_steps)
 

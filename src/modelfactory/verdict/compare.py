@@ -141,6 +141,8 @@ def _need(one: Paired, measure: Measure, conclusion: Conclusion, level: float, p
         return Need(seeds=None, shows="")
     if one.noise is None or one.covers == "items only":
         return Need(seeds=max(FIRST_SEEDS - one.n_seeds, 1), shows="noise")
+    if one.noise.variance == 0:
+        return Need(seeds=None, shows="items")
     design = Design(noise=one.noise, n_seeds=one.n_seeds, alpha=level)
     need = further_seeds(design, one.difference, measure.margin, power, one.n_clusters)
     # With one seed, what items do in that seed alone counts as noise between items: seeds may well help.

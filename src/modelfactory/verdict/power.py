@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from scipy.special import chdtr, nctdtr, stdtr, stdtrit
 from modelfactory.verdict.variance import Noise
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 
@@ -53,9 +56,8 @@ class Design:
         t_seed, t_item = stdtrit(seed_df, alpha / 2), stdtrit(max(self.noise.item_df, 1.0), alpha / 2)
         variance = np.maximum(seed + item, np.finfo(np.float64).tiny)
         critical = np.sqrt((t_seed**2 * seed + t_item**2 * item) / variance)
-        df = variance**2 / (
-            seed**2 / seed_df + item**2 / max(self.noise.item_df, 1.0) + variance**2 / MOST_DF
-        )
+        share = seed / variance
+        df = 1.0 / (share**2 / seed_df + (1.0 - share) ** 2 / max(self.noise.item_df, 1.0) + 1.0 / MOST_DF)
         return np.sqrt(variance), critical, df
 
 
@@ -86,18 +88,29 @@ def further_seeds(design: Design, difference: float, margin: float, power: float
     The observed difference is taken for the true one: the usual planning value, and an optimistic one
     where it was picked because it is large.
     """
-    counts = np.arange(design.n_seeds + 1, design.n_seeds + MOST_SEEDS + 1, dtype=np.float64)
-    found: list[tuple[int, str]] = []
-    for shows, reached in (
-        ("difference", design.power(difference, counts) >= power),
-        ("equivalence", design.power_of_equivalence(difference, margin, counts) >= power),
-    ):
-        if reached.any() and _possible(shows, difference, margin):
-            found.append((int(np.argmax(reached)) + 1, shows))
+    chances = {
+        "difference": lambda n: design.power(difference, n),
+        "equivalence": lambda n: design.power_of_equivalence(difference, margin, n),
+    }
+    found = [
+        (_least(chance, design.n_seeds, power), shows)
+        for shows, chance in chances.items()
+        if _possible(shows, difference, margin)
+    ]
+    found = [(seeds, shows) for seeds, shows in found if seeds <= MOST_SEEDS]
     if found:
         return Need(seeds=min(found)[0], shows=min(found)[1])
     wanted = max(abs(difference), margin - abs(difference))
     return Need(seeds=None, shows="difference", items=_items(design, wanted, power, n_clusters))
+
+
+def _least(chance: Callable[[NDArray[np.float64]], NDArray[np.float64]], have: int, power: float) -> int:
+    """Return the least number of seeds beyond `have` that reaches `power`: it grows with their number."""
+    return 1 + bisect_left(
+        range(1, MOST_SEEDS + 1),
+        x=True,
+        key=lambda more: bool(chance(np.array([float(have + more)]))[0] >= power),
+    )
 
 
 def _possible(shows: str, difference: float, margin: float) -> bool:

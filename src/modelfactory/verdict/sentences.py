@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from modelfactory.verdict.words import count_text, difference_text, interval_text, p_text
+from modelfactory.verdict.words import count_text, difference_text, interval_text, margin_text, p_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def _claim(finding: Finding) -> str:
         case "better" | "worse" as word:
             return f"{finding.variant} is {word} than {finding.baseline} {on}"
         case "no difference":
-            margin = difference_text(finding.measure.margin, finding.measure, sign=False)
+            margin = margin_text(finding.measure)
             return f"{finding.variant} and {finding.baseline} show no difference larger than {margin} {on}"
         case _:
             return f"Cannot tell whether {finding.variant} or {finding.baseline} is better {on}"
@@ -64,7 +64,7 @@ def _p(finding: Finding) -> str:
 
 def _after(finding: Finding) -> str:
     many = finding.n_comparisons > 1
-    return f" after Holm's correction over {finding.n_comparisons} comparisons" if many else ""
+    return f", corrected for {finding.n_comparisons} comparisons" if many else ""
 
 
 def _reservations(finding: Finding) -> list[str]:
@@ -76,8 +76,6 @@ def _reservations(finding: Finding) -> list[str]:
         )
     elif finding.n_seeds == 1 and finding.covers == "seeds and items":
         said.append(f"Only one seed is paired; seed noise is taken {SOURCE}.")
-    elif "pooled" in finding.model:
-        said.append("Seed noise is pooled over the variants of the study.")
     said += _about_p(finding)
     if 1 < finding.n_clusters < FEW_CLUSTERS:
         said.append(f"Only {finding.n_clusters} independent items: the noise between items is poorly known.")
@@ -96,18 +94,16 @@ def _about_p(finding: Finding) -> list[str]:
     if p < finding.alpha <= corrected:
         return ["Alone it would pass, but among so many comparisons chance may explain it."]
     if settled and finding.p_equivalence is not None and finding.p_equivalence < finding.alpha:
-        return [f"The difference is smaller than the {_margin(finding)} that matters."]
+        return [f"The difference is smaller than the {margin_text(finding.measure)} that matters."]
     return []
-
-
-def _margin(finding: Finding) -> str:
-    return difference_text(finding.measure.margin, finding.measure, sign=False)
 
 
 def _what_it_takes(finding: Finding, need: Need) -> str:
     power = f"with {100 * finding.power:g} % power"
     if finding.covers == "nothing" and finding.n_seeds:
         return "The task has one independent item: more items are needed, seeds cannot help."
+    if need.shows == "items":
+        return "Every item came out alike with every seed: more items are needed, seeds cannot help."
     if need.shows == "noise" and need.seeds is not None:
         seeds = count_text(need.seeds, "further seed")
         return f"At least {seeds} of both would show how large the noise between seeds is."
@@ -116,7 +112,7 @@ def _what_it_takes(finding: Finding, need: Need) -> str:
         return f"More seeds cannot settle it, because the noise between items dominates{more}."
     seeds = f"About {count_text(need.seeds, 'further seed')} of both"
     if need.shows == "equivalence":
-        return f"{seeds} would show {power} that it is below {_margin(finding)}."
+        return f"{seeds} would show {power} that it is below {margin_text(finding.measure)}."
     return f"{seeds} would show a difference of this size {power}."
 
 
@@ -136,7 +132,10 @@ def _grouped(word: Conclusion, findings: Sequence[Finding]) -> str:
     if not findings:
         return ""
     if word == "no difference":
-        named = (f"{finding.measure.task} (none larger than {_margin(finding)})" for finding in findings)
+        named = (
+            f"{finding.measure.task} (none larger than {margin_text(finding.measure)})"
+            for finding in findings
+        )
         return f"no difference on {_listed(named)}"
     if word == "cannot tell":
         unsettled = (f"{finding.measure.task}{_wanted(finding)}" for finding in findings)

@@ -51,6 +51,11 @@ def difference_unit(measure: Measure) -> str:
     return "points" if measure.unit == "share" else measure.unit
 
 
+def margin_text(measure: Measure) -> str:
+    """Return the margin as it was given: 2 points, 0.01 bits/byte."""
+    return f"{measure.margin * _scale(measure):.6g} {difference_unit(measure)}".rstrip()
+
+
 def interval_text(interval: tuple[float, float], measure: Measure, *, sign: bool = False) -> str:
     """Return an interval without its unit: 47.1 to 49.3."""
     scale = _scale(measure)

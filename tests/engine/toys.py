@@ -102,9 +102,19 @@ def speak(spec, inputs, output_dir, site):
     (output_dir / "out.txt").write_text("")
 
 
+def meet(spec, inputs, output_dir, site):
+    """Wait for the stage of the other value, which must run at the same time."""
+    (Path(spec.path) / str(spec.value)).touch()
+    deadline = time.monotonic() + 20
+    while not (Path(spec.path) / str(1 - spec.value)).exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the other never came")
+        time.sleep(0.02)
+
+
 def facts(spec, inputs, output_dir, site):
     """Write what the stage sees of its process."""
-    import heavy_to_import
+    from tests.engine import heavy_to_import
 
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED")
     lines = [f"{name}={os.environ.get(name)}" for name in names]
@@ -157,6 +167,6 @@ ACTIONS = {
     function.__name__: function
     for function in (
         write, constant, from_file, fail, leave, die, crash, out_of_memory, full_disk, at_second_try, speak,
-        facts, go_elsewhere, report, until_stopped, deaf, refuse, link,
+        facts, meet, go_elsewhere, report, until_stopped, deaf, refuse, link,
     )
 }  # fmt: skip

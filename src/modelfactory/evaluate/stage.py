@@ -1,0 +1,131 @@
+"""The evaluate stage: one checkpoint x one task."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.errors import InvalidInput, Stopped
+from modelfactory.evaluate.documents import held_out
+from modelfactory.evaluate.results import write_results
+from modelfactory.spec import from_json, identity_json
+from modelfactory.stage import OBSERVED, Progress, Site
+from modelfactory.tokens.threads import tokenizer_threads
+from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from modelfactory.evaluate.task import Evaluate, Prepared, Task
+    from modelfactory.generate.language_model import LanguageModel
+
+VERSION = 1
+WARM = "evaluate.prepared"
+N_WARM = 8
+"""Tasks whose tokenised questions are kept between stages; the same questions go to every checkpoint."""
+REPORT_EVERY_S = 0.2
+
+
+def run(spec: Evaluate, inputs: Mapping[str, Path], output_dir: Path, site: Site) -> None:
+    """Write `items.parquet`, `result.json` and `observed/timing.json`.
+
+    Args:
+        spec: the task.
+        inputs: directories of the stages `checkpoint`, `tokenizer` and `documents`.
+        output_dir: exists and is empty.
+        site: lake, threads, progress.
+
+    Raises:
+        InvalidInput: checkpoint and tokenizer do not belong together.
+        SourceError: there are too few held-out documents.
+        StageFailed: a score is not finite.
+        Stopped: the user asked to stop.
+    """
+    from modelfactory.train.settings import torch_settings
+
+    started = time.perf_counter()
+    with tokenizer_threads(site.threads), torch_settings(site.threads):
+        tokenizer = load_tokenizer(inputs["tokenizer"])
+        prepared = prepared_task(spec.task, inputs, tokenizer, site)
+        ready = time.perf_counter()
+        model = _model(inputs["checkpoint"], tokenizer, site)
+        loaded = time.perf_counter()
+        answers = spec.task.answer(prepared, model)
+    answered = time.perf_counter()
+    write_results(spec.task, answers, prepared.skipped, output_dir)
+    seconds = {"prepare_s": ready - started, "load_s": loaded - ready, "answer_s": answered - loaded}
+    _write_timing(seconds, output_dir / OBSERVED)
+
+
+def prepared_task(task: Task, inputs: Mapping[str, Path], tokenizer: Tokenizer, site: Site) -> Prepared:
+    """Return the questions of a task, kept from an earlier stage where documents and tokenizer are equal.
+
+    Equal by content, not by path: a folder of a notebook may be written anew.
+    """
+    kept: dict[str, Prepared] = site.warm.setdefault(WARM, {})
+    key = _key(identity_json(task), (inputs["documents"] / "documents.json").read_text(), tokenizer.to_json())
+    prepared = kept.pop(key, None)
+    if prepared is None:
+        prepared = task.prepare(held_out(inputs["documents"], site.lake), tokenizer)
+    kept[key] = prepared  # the last one is the one used last
+    while len(kept) > N_WARM:
+        del kept[next(iter(kept))]
+    return prepared
+
+
+def _key(*parts: str) -> str:
+    digests = [hashlib.sha256(part.encode("utf-8")).hexdigest() for part in parts]
+    return " ".join(digests)
+
+
+def _model(checkpoint: Path, tokenizer: Tokenizer, site: Site) -> LanguageModel:
+    """Load the checkpoint and check that the tokenizer is its own."""
+    from modelfactory.generate.language_model import LanguageModel
+    from modelfactory.train import load_model, model_facts
+
+    facts = model_facts(checkpoint)
+    _check_vocabulary(facts["vocab_size"], tokenizer, checkpoint)
+    return LanguageModel(
+        load_model(checkpoint),
+        tokenizer,
+        max_seq_len=from_json(facts["architecture"]).max_seq_len,
+        batch_tokens=min(site.micro_batch_tokens, 4_096),
+        on_batch=_Reporter(site),
+    )
+
+
+def _check_vocabulary(vocab_size: int, tokenizer: Tokenizer, checkpoint: Path) -> None:
+    if vocab_size != tokenizer.vocab_size:
+        raise InvalidInput(
+            place=str(checkpoint),
+            found=f"a model of {vocab_size} tokens beside a tokenizer of {tokenizer.vocab_size}",
+            wanted="the tokenizer the model was trained with",
+            remedy="Give the tokenizer stage that the training's tokens were made with.",
+        )
+
+
+@dataclass
+class _Reporter:
+    """Tells the driver how far it is, not too often, and stops when it is asked to."""
+
+    site: Site
+    started: float = field(default_factory=time.perf_counter)
+    last: float = 0.0
+
+    def __call__(self, n_done: int, n_total: int) -> None:
+        if self.site.stopping():
+            raise Stopped("evaluation stopped; it starts anew with the next run")
+        now = time.perf_counter()
+        if now - self.last >= REPORT_EVERY_S or n_done == n_total:
+            self.last = now
+            rate = n_done / max(now - self.started, 1e-9)
+            self.site.report(Progress(done=n_done, total=n_total, unit="requests", rate=rate))
+
+
+def _write_timing(seconds: Mapping[str, Any], folder: Path) -> None:
+    folder.mkdir()
+    (folder / "timing.json").write_text(json.dumps(dict(seconds), sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,247 @@
+"""Everything a report says, read from the store."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from modelfactory.findings.curves import checkpoints, trained_steps
+from modelfactory.findings.outcomes import Verdict, gather_outcomes, measures_of
+from modelfactory.report import (
+    Cost,
+    DatasetDrops,
+    Drop,
+    EvaluationCurve,
+    Fact,
+    LossCurve,
+    PlanNode,
+    ReportData,
+    Sample,
+    SpecChange,
+    SpecText,
+    Variant,
+)
+from modelfactory.spec import canonical_json, difference
+from modelfactory.verdict import Measure, estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from modelfactory.experiment import Experiment
+    from modelfactory.loading import Study
+    from modelfactory.plan import Plan, PlannedStage
+    from modelfactory.store import Record, Store
+
+MOST_POINTS = 400
+"""Of a loss curve; a longer one is thinned, the last step always kept."""
+SAMPLES = 5
+"""Dropped documents shown for each reason."""
+
+
+def report_data(study: Study, plan: Plan, store: Store, verdict: Verdict) -> ReportData:
+    """Gather what is stored of a study."""
+    experiments = study.experiments
+    measures = measures_of(experiments)
+    outcomes, _ = gather_outcomes(experiments, plan.roles, store, verdict.step)
+    records = store.states([stage.id for stage in plan.stages])
+    return ReportData(
+        title=study.file.stem.replace("_", " "),
+        question=study.question,
+        generated=time.strftime("%d %B %Y, %H:%M", time.localtime(_newest(records))),
+        findings=tuple(verdict.findings),
+        estimates=tuple(estimate(outcomes, measures=measures, step=verdict.step)),
+        variants=tuple(_variants(experiments, plan, store)),
+        losses=tuple(_losses(experiments, plan, store)),
+        evaluations=tuple(_evaluations(experiments, measures, plan, store)),
+        datasets=tuple(_datasets(plan, store)),
+        nodes=tuple(_node(stage) for stage in plan.stages),
+        edges=tuple((parent, stage.id) for stage in plan.stages for parent in stage.parents()),
+        specs=tuple(SpecText(name=e.name, json=canonical_json(e)) for e in experiments),
+        changes=tuple(_changes(experiments)),
+        versions=tuple(_versions(records)),
+        commands=_commands(study),
+        cost=_cost(records),
+        facts=tuple(_facts(plan, store, records)),
+        problems=tuple(f"not evaluated: {line}" for line in verdict.missing),
+    )
+
+
+def _newest(records: Mapping[str, Record]) -> float:
+    """Return when the last stage was made: the same results give the same report, whenever it is written."""
+    return max((record.started + record.seconds for record in records.values()), default=0.0)
+
+
+def _variants(experiments: tuple[Experiment, ...], plan: Plan, store: Store) -> Iterator[Variant]:
+    groups: dict[str, list[Experiment]] = {}
+    for experiment in experiments:
+        groups.setdefault(experiment.variant, []).append(experiment)
+    for name, group in groups.items():
+        facts = _model_facts(group[0], plan, store)
+        yield Variant(
+            name=name,
+            n_parameters=facts.get("n_parameters", 0),
+            n_tokens=group[0].training.n_tokens,
+            flops=float(group[0].training.n_tokens * facts.get("flops_per_token", 0)),
+            seeds=tuple(experiment.training.seed for experiment in group),
+        )
+
+
+def _model_facts(experiment: Experiment, plan: Plan, store: Store) -> dict[str, Any]:
+    for step in experiment.training.checkpoint_steps:
+        path = store.stage_dir(plan.roles[experiment.name][f"train@{step}"]) / "model.json"
+        if path.exists():
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return found
+    return {}
+
+
+def _losses(experiments: tuple[Experiment, ...], plan: Plan, store: Store) -> Iterator[LossCurve]:
+    for experiment in experiments:
+        rows = trained_steps(experiment, plan.roles[experiment.name], store)
+        stride = max(-(-len(rows) // MOST_POINTS), 1)
+        shown = [row for n, row in enumerate(rows) if n % stride == 0 or n == len(rows) - 1]
+        if shown:
+            yield LossCurve(
+                variant=experiment.variant,
+                seed=experiment.training.seed,
+                steps=tuple(row.step for row in shown),
+                n_tokens=tuple(row.n_tokens for row in shown),
+                flops=tuple(row.flops for row in shown),
+                loss=tuple(row.loss for row in shown),
+            )
+
+
+def _evaluations(
+    experiments: tuple[Experiment, ...], measures: list[Measure], plan: Plan, store: Store
+) -> Iterator[EvaluationCurve]:
+    for experiment in experiments:
+        found = checkpoints(experiment, plan.roles[experiment.name], store)
+        for measure in measures:
+            known = [checkpoint for checkpoint in found if measure.task in checkpoint.results]
+            if known:
+                yield EvaluationCurve(
+                    variant=experiment.variant,
+                    seed=experiment.training.seed,
+                    measure=measure,
+                    steps=tuple(checkpoint.step for checkpoint in known),
+                    n_tokens=tuple(checkpoint.n_tokens for checkpoint in known),
+                    flops=tuple(checkpoint.flops for checkpoint in known),
+                    values=tuple(float(checkpoint.results[measure.task]["value"]) for checkpoint in known),
+                )
+
+
+def _datasets(plan: Plan, store: Store) -> Iterator[DatasetDrops]:
+    for stage in plan.stages:
+        directory = store.stage_dir(stage.id)
+        if stage.kind != "documents" or not (directory / "documents.json").exists():
+            continue
+        account = json.loads((directory / "documents.json").read_text(encoding="utf-8"))
+        users = [e for e in plan.experiments if e.name in stage.experiments]
+        yield DatasetDrops(
+            name=f"{stage.label}: {_role(stage, users)}",
+            n_documents=account["n_documents"],
+            n_bytes=account["n_bytes"],
+            drops=tuple(_drops(account, directory)),
+        )
+
+
+def _role(stage: PlannedStage, users: list[Experiment]) -> str:
+    """Say for what a dataset is used, so that two of one name can be told apart."""
+    trained = dict.fromkeys(
+        e.variant for e in users if any(part.dataset == stage.spec for part in e.mixture.parts)
+    )
+    if trained:
+        return f"trained on by {'; '.join(trained)}"
+    judged = any(task.dataset == stage.spec for e in users for task in e.evaluations)
+    return "evaluations" if judged else "the tokenizer"
+
+
+def _drops(account: dict[str, Any], directory: Path) -> Iterator[Drop]:
+    samples: dict[str, list[Sample]] = {}
+    for row in pq.read_table(directory / "drops.parquet").to_pylist():
+        samples.setdefault(row["reason"], []).append(Sample(path=row["path"], text=row["sample"] or ""))
+    for reason, counted in account["dropped"].items():
+        yield Drop(
+            reason=reason,
+            n_documents=counted["n_documents"],
+            n_bytes=counted["n_bytes"],
+            samples=tuple(samples.get(reason, [])[:SAMPLES]),
+        )
+    for unit, counted in account["removed"].items():
+        key = next(
+            (reason for reason in samples if unit.rstrip("s") in reason and reason not in account["dropped"]),
+            "",
+        )
+        yield Drop(
+            reason=f"repeated {unit} within kept documents",
+            n_documents=counted["n"],
+            n_bytes=counted["n_bytes"],
+            samples=tuple(samples.get(key, [])[:SAMPLES]),
+        )
+
+
+def _node(stage: PlannedStage) -> PlanNode:
+    return PlanNode(id=stage.id, kind=stage.kind, label=stage.label, state=stage.state)
+
+
+def _changes(experiments: tuple[Experiment, ...]) -> Iterator[SpecChange]:
+    """Name each field in which a variant differs from the first one, its seed and name left out."""
+    first: dict[str, Experiment] = {}
+    for experiment in experiments:
+        first.setdefault(experiment.variant, experiment)
+    baseline = experiments[0]
+    for variant, experiment in first.items():
+        for change in difference(baseline, experiment):
+            if change.path not in ("name", "training.seed"):
+                yield SpecChange(variant=variant, path=change.path, before=change.before, after=change.after)
+
+
+def _versions(records: Mapping[str, Record]) -> Iterator[Fact]:
+    """Return the versions that made the stored stages, not those that happen to be installed now."""
+    yield Fact(name="python", value=platform.python_version())
+    yield Fact(name="modelfactory", value=importlib.metadata.version("modelfactory"))
+    found: dict[str, Counter[str]] = {}
+    for record in records.values():
+        for name, version in record.libraries.items():
+            found.setdefault(name, Counter())[version] += 1
+    for name in sorted(found):
+        yield Fact(name=name, value=", ".join(sorted(found[name])))
+
+
+def _commands(study: Study) -> tuple[str, ...]:
+    return ("make setup", f"factory run {study.file.name} --report report.html")
+
+
+def _cost(records: Mapping[str, Record]) -> Cost | None:
+    if not records:
+        return None
+    return Cost(
+        seconds=sum(record.seconds for record in records.values()),
+        flops=float(sum(record.flops for record in records.values())),
+        n_bytes=sum(record.n_bytes for record in records.values()),
+    )
+
+
+def _facts(plan: Plan, store: Store, records: Mapping[str, Record]) -> Iterator[Fact]:
+    for stage in plan.stages:
+        path = store.stage_dir(stage.id) / "tokenizer_facts.json"
+        if stage.kind == "tokenizer" and path.exists():
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            text = ", ".join(
+                f"{key} {value}" for key, value in facts.items() if isinstance(value, (int, float))
+            )
+            yield Fact(name=f"tokenizer: {stage.label}", value=text)
+    machines = sorted({record.host for record in records.values() if record.host})
+    if machines:
+        yield Fact(name="machines", value=str(len(machines)))
+    totals = plan.totals
+    yield Fact(name="tokens asked for", value=f"{totals.tokens_requested:,}")
+    trained = sum(record.tokens for record in records.values())
+    yield Fact(name="tokens trained", value=f"{trained:,}")

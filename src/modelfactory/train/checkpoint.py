@@ -1,0 +1,127 @@
+"""Checkpoints: the state of a run in torch.distributed.checkpoint's format, and its hashes.
+
+One flat dictionary: `model/NAME` and `optimizer/NAME/STATE` by the parameter's name, `step`, `n_tokens`, and
+`rng`, the state of torch's generator. Hyperparameters of the optimizer are in the spec, not here. Beside
+torch's files lies `sha256.json`; a file that is cut off or changed is found before anything is loaded.
+Equal states give equal bytes, which torch's own writer does not promise: it stores a random id and the path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.metadata import StorageMeta, TensorStorageMetadata
+
+from modelfactory.errors import CheckpointDamaged
+from modelfactory.train.loading import REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.storage import WriteResult
+
+SUMS = "sha256.json"
+_METADATA = ".metadata"
+
+State = dict[str, Any]
+"""Flat: key -> tensor."""
+
+
+class _Writer(dcp.FileSystemWriter):
+    """Writes bytes that follow from the state alone."""
+
+    def storage_meta(self) -> StorageMeta:
+        """Leave out the path and the random id of this write."""
+        return StorageMeta(checkpoint_id="", save_id="")
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Write the metadata without references between equal objects.
+
+        Which equal strings are one object differs between a trainer that was resumed and one that was not.
+        """
+        super().finish(metadata, results)
+        with (self.path / _METADATA).open("wb") as file:  # type: ignore[operator]
+            pickler = pickle.Pickler(file, protocol=4)
+            pickler.fast = True
+            pickler.dump(metadata)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def save(state: State, folder: Path) -> None:
+    """Write a checkpoint into `folder`, which does not exist yet, and wait until it is on disk."""
+    ordered = {key: state[key] for key in sorted(state)}
+    with _one_process():
+        dcp.save(ordered, storage_writer=_Writer(folder), no_dist=True)
+    sums = {path.name: _facts(path) for path in sorted(folder.iterdir())}
+    with (folder / SUMS).open("w", encoding="utf-8") as file:
+        file.write(json.dumps(sums, indent=1, sort_keys=True) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load(folder: Path, prefix: str = "") -> State:
+    """Return the part of the state whose keys start with `prefix`.
+
+    Raises:
+        CheckpointDamaged: a file is missing, cut off, or changed; the message names it.
+    """
+    verify(folder)
+    try:
+        reader = dcp.FileSystemReader(folder)
+        entries = reader.read_metadata().state_dict_metadata
+        state = {key: _empty(entry) for key, entry in entries.items() if key.startswith(prefix)}
+        with _one_process():
+            dcp.load(state, storage_reader=reader, no_dist=True)
+    except Exception as error:  # the hashes agree, so the file was written so, or by another torch
+        message = f"{folder}: cannot be read by torch {torch.__version__} ({type(error).__name__}: {error})"
+        raise CheckpointDamaged(message) from error
+    return cast("State", state)
+
+
+def verify(folder: Path) -> None:
+    """Raise CheckpointDamaged unless every file has the bytes that were written."""
+    path = folder / SUMS
+    try:
+        sums = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        message = f"{path}: found no readable hashes ({error}), wanted {SUMS} of a checkpoint. {REMEDY}"
+        raise CheckpointDamaged(message) from error
+    for name, wanted in sums.items():
+        found = _facts(folder / name) if (folder / name).is_file() else {"n_bytes": 0, "sha256": "no file"}
+        if found != wanted:
+            message = (
+                f"{folder / name}: found {found['n_bytes']:,} bytes with SHA-256 {found['sha256']}, "
+                f"wanted {wanted['n_bytes']:,} bytes with {wanted['sha256']}. {REMEDY}"
+            )
+            raise CheckpointDamaged(message)
+
+
+@contextmanager
+def _one_process() -> Iterator[None]:
+    """Silence torch, which warns that it was asked for what it was asked for."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable")
+        yield
+
+
+def _empty(entry: Any) -> Any:
+    if isinstance(entry, TensorStorageMetadata):
+        return torch.empty(entry.size, dtype=entry.properties.dtype)
+    return None
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"n_bytes": path.stat().st_size, "sha256": digest}

@@ -1,0 +1,46 @@
+"""A full disk, told as such whichever library met it."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from modelfactory.errors import DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def full_disk_named(folder: Path) -> Iterator[None]:
+    """Raise DiskFull in place of an error inside the block that a full disk was behind."""
+    try:
+        yield
+    except Exception as error:
+        if not any(isinstance(each, OSError) and each.errno in _FULL for each in _behind(error)):
+            raise
+        free = shutil.disk_usage(folder).free
+        message = (
+            f"{folder}: no space left while writing ({free:,} bytes free). What was begun is thrown away and "
+            "earlier checkpoints stand. Make room (`factory gc --dry-run` shows what nothing needs), then run "
+            "again."
+        )
+        raise DiskFull(message) from error
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """Yield `error`, and what caused it, through torch's CheckpointException, which keeps causes in a dict."""
+    pending, seen = [error], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        inner = [failure[0] for failure in getattr(each, "failures", {}).values()]
+        pending.extend(cause for cause in (each.__cause__, each.__context__, *inner) if cause is not None)

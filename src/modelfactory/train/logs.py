@@ -1,0 +1,91 @@
+"""Numbers of each step, to files and to whoever watches."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from typing import IO, TYPE_CHECKING, Any
+
+from modelfactory.stage import OBSERVED, Progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from modelfactory.stage import Site
+    from modelfactory.tokens import Stream
+    from modelfactory.train.segment import TrainSegment
+    from modelfactory.train.steps import StepResult
+
+METRICS = "metrics.jsonl"
+TIMING = "timing.jsonl"
+_REPORT_EVERY_S = 0.5
+
+
+class StepLog:
+    """Appends one line for each step to metrics.jsonl and to observed/timing.jsonl; reports progress.
+
+    Metrics follow from the spec alone; whatever a clock says goes into `observed/`.
+    """
+
+    def __init__(self, spec: TrainSegment, stream: Stream, output_dir: Path, site: Site) -> None:
+        self._spec, self._stream, self._site = spec, stream, site
+        self._flops_per_token = 0
+        self._stack = ExitStack()
+        (output_dir / OBSERVED).mkdir(exist_ok=True)
+        self._metrics = self._open(output_dir / METRICS)
+        self._timing = self._open(output_dir / OBSERVED / TIMING)
+        self._clock = time.perf_counter()
+        self._reported = float("-inf")
+
+    def __enter__(self) -> StepLog:
+        """Start the clock of the first step."""
+        self._clock = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close both files."""
+        self._stack.close()
+
+    def add(self, result: StepResult, *, step: int, lr: float, n_tokens: int, flops_per_token: int) -> None:
+        """Write one step; `n_tokens` are those of the run up to and with it."""
+        before = self._stream.n_tokens_to(step - 1)
+        seconds = self._lap()
+        rate = (n_tokens - before) / seconds
+        _write(
+            self._metrics,
+            step=step,
+            n_tokens=n_tokens,
+            loss=result.loss,
+            lr=lr,
+            grad_norm=result.grad_norm,
+            flops=n_tokens * flops_per_token,
+            epochs=list(self._stream.epochs(step)),
+        )
+        _write(self._timing, step=step, seconds=round(seconds, 6), tokens_per_s=round(rate, 1))
+        self._report(result, step, seconds, rate)
+
+    def _lap(self) -> float:
+        now = time.perf_counter()
+        seconds, self._clock = now - self._clock, now
+        return max(seconds, 1e-9)
+
+    def _report(self, result: StepResult, step: int, seconds: float, tokens_per_s: float) -> None:
+        first, last = self._spec.from_step, self._spec.to_step
+        if self._clock - self._reported < _REPORT_EVERY_S and step != last:
+            return
+        self._reported = self._clock
+        metrics = {"step": step, "loss": result.loss, "tokens_per_s": tokens_per_s}
+        self._site.report(
+            Progress(done=step - first, total=last - first, unit="steps", rate=1 / seconds, metrics=metrics)
+        )
+
+    def _open(self, path: Path) -> IO[str]:
+        return self._stack.enter_context(path.open("w", encoding="utf-8", buffering=1))
+
+
+def _write(file: IO[str], **fields: Any) -> None:
+    file.write(json.dumps(fields, allow_nan=False) + "\n")

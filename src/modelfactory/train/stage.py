@@ -1,0 +1,137 @@
+"""The training stage: from one checkpoint of a run to the next."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from modelfactory.errors import CheckpointDamaged, SpecError
+from modelfactory.spec import to_json
+from modelfactory.tokens import Stream, TokenShard, load_tokenizer
+from modelfactory.train import checkpoint
+from modelfactory.train.disk import full_disk_named
+from modelfactory.train.learner import Learner
+from modelfactory.train.loading import FACTS, FOLDER, model_facts
+from modelfactory.train.logs import StepLog
+from modelfactory.train.settings import torch_settings
+from modelfactory.train.steps import gradient, update
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from modelfactory.stage import Site
+    from modelfactory.train.segment import TrainSegment
+
+_WARM = "train.learner"
+
+
+def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: Site) -> None:
+    """Train from `spec.from_step` to `spec.to_step`.
+
+    Args:
+        spec: the segment.
+        inputs: tokens0, tokens1, ... in the order of `spec.weights`; tokenizer; and checkpoint, the earlier
+            segment's directory, unless it starts at step 0.
+        output_dir: gets `checkpoint/`, `model.json`, `metrics.jsonl` and `observed/timing.jsonl`.
+        site: where it runs. A live trainer in `site.warm` that holds exactly the state of `checkpoint` is
+            continued without reading it; the bytes that come out are the same.
+
+    Raises:
+        InvalidInput: a source would be repeated too often, or the checkpoint is of another step or model.
+        CheckpointDamaged: the checkpoint's bytes are not those that were written.
+        NonFiniteLoss: loss or gradient became NaN or infinite; nothing of that step was kept.
+        DiskFull: no space for the checkpoint.
+        Stopped: the user asked to.
+    """
+    with torch_settings(site.threads), full_disk_named(output_dir):
+        stream = open_stream(spec, inputs)
+        vocab_size = load_tokenizer(inputs["tokenizer"]).vocab_size
+        learner = _learner(spec, inputs, site, vocab_size)
+        _train(spec, learner, stream, output_dir, site, vocab_size)
+        learner.refuse_non_finite()
+        checkpoint.save(learner.state(), output_dir / FOLDER)
+        _write_facts(spec, learner, output_dir, vocab_size)
+        learner.fingerprint = site.fingerprint
+        site.warm[_WARM] = learner
+
+
+def open_stream(spec: TrainSegment, inputs: Mapping[str, Path]) -> Stream:
+    """Return the batches of the whole run, and refuse one that repeats a source too often."""
+    return Stream(
+        [TokenShard.open(inputs[f"tokens{n}"]) for n in range(len(spec.weights))],
+        weights=spec.weights,
+        seq_len=spec.seq_len,
+        batch_sequences=spec.batch_sequences,
+        seed=spec.seed,
+        n_tokens=spec.n_tokens,
+        max_epochs=spec.max_epochs,
+    )
+
+
+def _learner(spec: TrainSegment, inputs: Mapping[str, Path], site: Site, vocab_size: int) -> Learner:
+    """Return a learner at `spec.from_step`: the live one, or one that is loaded or started."""
+    live: Learner | None = site.warm.pop(_WARM, None)  # gone if this stage fails half way through a step
+    fitting = live if live is not None and live.fits(spec, vocab_size, is_compiled=site.compile) else None
+    if spec.from_step and fitting is not None and fitting.fingerprint == inputs["checkpoint"].name != "":
+        _check_place(spec, fitting.step, fitting.n_tokens, inputs["checkpoint"])
+        return fitting
+    learner = fitting or Learner(spec, vocab_size, is_compiled=site.compile)
+    if spec.from_step:
+        _check_model(spec, inputs["checkpoint"], vocab_size)
+        learner.load_state(checkpoint.load(inputs["checkpoint"] / FOLDER))
+        _check_place(spec, learner.step, learner.n_tokens, inputs["checkpoint"])
+    elif fitting is not None:
+        learner.restart(spec, vocab_size)
+    return learner
+
+
+def _train(
+    spec: TrainSegment, learner: Learner, stream: Stream, output_dir: Path, site: Site, vocab_size: int
+) -> None:
+    lrs = spec.lrs()
+    flops = spec.model.flops_per_token(vocab_size, spec.seq_len)
+    micro = site.micro_batch_tokens
+    with StepLog(spec, stream, output_dir, site) as log:
+        for step in range(spec.from_step + 1, spec.to_step + 1):
+            batch, lr = stream.batch(step), float(lrs[step - 1])
+            loss = gradient(learner, batch, seed=spec.seed, micro_batch_tokens=micro, stopping=site.stopping)
+            result = update(learner, stream, batch, loss, lr=lr, grad_clip=spec.grad_clip)
+            log.add(result, step=step, lr=lr, n_tokens=learner.n_tokens, flops_per_token=flops)
+
+
+def _write_facts(spec: TrainSegment, learner: Learner, output_dir: Path, vocab_size: int) -> None:
+    facts = {
+        "architecture": to_json(spec.model),
+        "vocab_size": vocab_size,
+        "step": learner.step,
+        "n_tokens_seen": learner.n_tokens,
+        "n_parameters": spec.model.n_parameters(vocab_size),
+        "flops_per_token": spec.model.flops_per_token(vocab_size, spec.seq_len),
+        "precision": spec.precision,
+    }
+    text = json.dumps(facts, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    (output_dir / FACTS).write_text(text, encoding="utf-8")
+
+
+def _check_model(spec: TrainSegment, stage: Path, vocab_size: int) -> None:
+    facts = model_facts(stage)
+    found = (facts["architecture"], facts["vocab_size"])
+    if found != (json.loads(json.dumps(to_json(spec.model))), vocab_size):
+        raise SpecError(
+            place=str(stage / FACTS),
+            found=f"another model, with a vocabulary of {facts['vocab_size']:,}",
+            wanted=f"the model of the segment, with a vocabulary of {vocab_size:,}",
+            remedy="Continue from a checkpoint of the same run.",
+        )
+
+
+def _check_place(spec: TrainSegment, step: int, n_tokens: int, stage: Path) -> None:
+    """A step that was cut short at the end of a run is no step of a longer one."""
+    wanted = (spec.from_step, spec.from_step * spec.batch_tokens)
+    if (step, n_tokens) != wanted:
+        message = (
+            f"{stage}: found step {step} after {n_tokens:,} tokens, wanted step {wanted[0]} after "
+            f"{wanted[1]:,}. Continue from the checkpoint at that step of the same run."
+        )
+        raise CheckpointDamaged(message)

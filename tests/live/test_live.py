@@ -1,0 +1,116 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from modelfactory.live import Board, Live
+from modelfactory.live.board import duration
+from modelfactory.run import (
+    Failure,
+    RunBegan,
+    StageBegan,
+    StageBlocked,
+    StageBroke,
+    StageDone,
+    StageProgressed,
+    StageServed,
+    StopAsked,
+)
+from modelfactory.stage import Progress
+from tests.run.toys import stage
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+ONE, TWO, THREE = stage("one", kind="train"), stage("two", kind="train"), stage("three")
+BEGAN = RunBegan(stages=(ONE, TWO, THREE), jobs=1, threads=1)
+HALF = Progress(
+    done=50, total=100, unit="steps", rate=5.0, metrics={"loss": 3.14159, "tokens_per_s": 1_950.2}
+)
+
+
+def broke(tmp_path):
+    failure = Failure(
+        fingerprint=ONE.id, label="train one", kind="raised", error="[bold]no[/bold]", log=tmp_path / "log",
+        log_tail="", attempts=1,
+    )  # fmt: skip
+    return StageBroke(stage=ONE, failure=failure)
+
+
+def test_counts(clock, tmp_path):
+    board = Board(clock)
+    for event in (BEGAN, StageServed(stage=THREE), broke(tmp_path), StageBlocked(stage=TWO, cause=ONE)):
+        board.note(event)
+    assert (board.n_stored, board.n_failed, board.n_blocked, board.n_settled()) == (1, 1, 1, 3)
+    assert board.seconds_left() == 0.0
+
+
+def test_time_left_learns_from_what_stages_took(clock):
+    board = Board(clock)
+    board.note(BEGAN)
+    assert board.seconds_left() == 3.0
+    board.note(StageDone(stage=ONE, seconds=10.0, n_bytes=1))
+    assert board.seconds_left() == 11.0
+    board.note(StageBegan(stage=TWO, attempt=1, pid=1))
+    clock.now = 4.0
+    assert board.seconds_left() == 7.0
+    board.note(StageProgressed(stage=TWO, progress=HALF))
+    assert board.seconds_left() == 11.0
+
+
+def test_without_a_terminal_lines_are_few_and_plain(clock, tmp_path):
+    out = io.StringIO()
+    with Live(Console(file=out), clock) as live:
+        live(BEGAN)
+        live(StageBegan(stage=ONE, attempt=1, pid=1))
+        for _ in range(100):
+            clock.now += 0.11
+            live(StageProgressed(stage=ONE, progress=HALF))
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 2
+    assert lines[0] == (
+        "0 of 3 stages, 1 running, about 12 s left | train one: steps 50/100, loss 3.142, 1,950 tokens/s"
+    )
+
+
+def test_failures_are_printed_at_once_and_literally(clock, tmp_path):
+    out = io.StringIO()
+    with Live(Console(file=out), clock) as live:
+        live(BEGAN)
+        live(broke(tmp_path))
+        live(StopAsked(at_once=False))
+    text = out.getvalue()
+    assert f"failed: train one: [bold]no[/bold] (log: {tmp_path / 'log'})" in text.replace("\n", "")
+    assert "stopping; once more to stop at once" in text
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_on_a_terminal_it_is_drawn_with_a_line_for_each_running_stage(clock, width):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=width, color_system=None)
+    with Live(console, clock) as live:
+        live(BEGAN)
+        live(StageBegan(stage=ONE, attempt=1, pid=1))
+        live(StageProgressed(stage=ONE, progress=HALF))
+        live(StageBegan(stage=THREE, attempt=1, pid=2))
+    text = out.getvalue()
+    assert "train one" in text or "train" in text
+    assert "2 running" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7_500, "2 h 05 min")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text

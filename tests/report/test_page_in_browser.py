@@ -1,0 +1,82 @@
+"""The page as a reader sees it, in headless Chromium."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OVERFLOWING = """() => [...document.querySelectorAll("main *")].filter((element) => {
+  if (element.closest(".scroll, pre, svg, .plot")) return false;
+  const box = element.getBoundingClientRect();
+  return box.width > 0 && (box.right > innerWidth + 1 || box.left < -1);
+}).map((element) => element.outerHTML.slice(0, 120))"""
+LINES = """() => [...document.querySelectorAll("#loss .scatterlayer .trace")].length"""
+X_TITLE = "() => document.querySelector('#loss .xtitle').textContent"
+
+
+@pytest.fixture
+def opened(browser: Any, page_file: Path) -> Iterator[Any]:
+    pages = []
+
+    def at(width: int, scheme: str = "light") -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.seen, page.faults = [], []
+        page.on("request", lambda request: page.seen.append(request.url))
+        page.on("pageerror", lambda error: page.faults.append(str(error)))
+        page.on("console", lambda said: page.faults.append(said.text))
+        page.goto(page_file.as_uri())
+        page.wait_for_selector("html[data-drawn=true]")
+        pages.append(page)
+        return page
+
+    yield at
+    for page in pages:
+        page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (760, "light"), (400, "dark")])
+def test_it_opens_offline_without_faults_and_fits_the_width(opened: Any, width: int, scheme: str) -> None:
+    page = opened(width, scheme)
+    assert page.faults == []
+    assert len(page.seen) == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(OVERFLOWING) == []
+
+
+def test_the_verdict_is_on_the_first_screen(opened: Any) -> None:
+    page = opened(1400)
+    assert page.locator("#verdict .pair h3").first.bounding_box()["y"] < 500
+
+
+def test_curves_switch_axis_and_hide_seeds_and_variants(opened: Any) -> None:
+    page = opened(1000)
+    assert page.evaluate(X_TITLE) == "training tokens"
+    assert page.evaluate(LINES) == 16
+    page.click("[data-x=flops]")
+    assert page.evaluate(X_TITLE) == "training FLOPs"
+    page.uncheck("[data-option=seeds]")
+    assert page.evaluate(LINES) == 4
+    page.click("[data-variant='0']")
+    assert page.evaluate(LINES) == 3
+    for option in ("logx", "logy", "tail"):
+        page.check(f"[data-option={option}]")
+    assert page.evaluate("document.getElementById('loss')._fullLayout.yaxis.type") == "log"
+    assert page.faults == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_prints_on_white_within_the_paper(opened: Any, scheme: str) -> None:
+    page = opened(1400, scheme)
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print", color_scheme=scheme)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map((s) => s.clientWidth)")
+    assert max(widths) <= 680
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.classList.contains('printing')") is False

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from modelfactory.report import (
+    LossCurve,
+    PlanNode,
+    ReportData,
+    findings_table,
+    numbers,
+    print_verdict,
+    to_markdown,
+    variants_table,
+)
+from modelfactory.report.charts import N_COLOURS, chart_data, styles
+from modelfactory.report.forest import forests
+from modelfactory.report.graph import MOST_NODES, draw
+from modelfactory.verdict.words import number, value_text
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted"),
+    [
+        (numbers.count(950), "950"),
+        (numbers.count(12_345), "12,345"),
+        (numbers.count(999_999), "999,999"),
+        (numbers.count(13_812_480), "13.8 million"),
+        (numbers.count(999_999_999), "1.00 billion"),
+        (numbers.flops(1.2401e15), "1.24 PFLOP"),
+        (numbers.flops(0.0), "0 FLOP"),
+        (numbers.size(999), "999 B"),
+        (numbers.size(12_345_678), "12.3 MB"),
+        (numbers.duration(3.21), "3.2 s"),
+        (numbers.duration(59.99), "1 min 00 s"),
+        (numbers.duration(7_385), "2 h 03 min"),
+        (numbers.duration(273_600), "3 d 4 h"),
+        (numbers.per_cent(1, 8), "12.5 %"),
+        (numbers.per_cent(1, 0), "\N{EN DASH}"),
+        (number(-0.0004, 2, sign=True), "0.00"),
+        (number(-1234.5, 1), "\N{MINUS SIGN}1,234.5"),
+    ],
+)
+def test_numbers_read_well(shown: str, wanted: str) -> None:
+    assert shown == wanted
+
+
+def test_control_characters_are_spelled_out_and_other_scripts_kept() -> None:
+    assert numbers.printable("a\x00\u202eb\ud800\n\tü漢😀") == "a\\x00\\u202eb\\ud800\n\tü漢😀"
+
+
+def test_shares_are_per_cent(data: ReportData) -> None:
+    share = next(estimate.measure for estimate in data.estimates if estimate.measure.unit == "share")
+    assert value_text(0.4821, share, 0.011) == "48.2 %"
+
+
+def test_markdown_has_a_row_per_finding_and_escapes_its_marks(data: ReportData) -> None:
+    lines = to_markdown(findings_table(data.findings)).splitlines()
+    assert len(lines) == 2 + len(data.findings)
+    odd = replace(data.variants[0], name="a|b<c>\n")
+    table = to_markdown(variants_table(replace(data, variants=(odd,))))
+    assert "a\\|b&lt;c>" in table
+    assert len(table.splitlines()) == 3
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_the_terminal_says_the_verdict_within_its_width(data: ReportData, width: int) -> None:
+    out = io.StringIO()
+    print_verdict(data.findings, Console(file=out, width=width), question=data.question)
+    lines = out.getvalue().splitlines()
+    assert max(len(line) for line in lines) <= width
+    flat = " ".join(out.getvalue().split())
+    assert "Does a Llama-like decoder" in flat
+    assert "better on bits_per_byte" in flat
+
+
+def test_the_terminal_says_when_nothing_was_compared() -> None:
+    out = io.StringIO()
+    print_verdict([], Console(file=out))
+    assert "Nothing was compared yet." in out.getvalue()
+
+
+def test_bars_stand_where_their_numbers_are(data: ReportData) -> None:
+    for forest in forests(data.findings):
+        for bar in forest.bars:
+            assert 0 <= bar.low <= bar.at <= bar.high <= 100
+            assert (bar.at > forest.zero) == (bar.finding.difference > 0)
+        assert 2 <= len(forest.ticks) <= 7
+
+
+def test_a_finding_without_noise_still_has_a_place(data: ReportData) -> None:
+    bare = replace(data.findings[0], difference=0.0, interval=None, interval_corrected=None)
+    bare = replace(bare, measure=replace(bare.measure, margin=0.0))
+    (forest,) = forests([bare])
+    assert (forest.bars[0].at, forest.bars[0].low) == (50.0, None)
+
+
+def test_no_two_of_forty_variants_look_alike(data: ReportData) -> None:
+    many = replace(
+        data, variants=tuple(replace(data.variants[0], name=f"v{n}") for n in range(5 * N_COLOURS))
+    )
+    looks = {(style["colour"], style["dash"], style["symbol"]) for style in styles(many)}
+    assert len(looks) == 5 * N_COLOURS
+
+
+def test_long_curves_are_thinned_to_means(data: ReportData) -> None:
+    n = 10_000
+    steps = tuple(range(1, n + 1))
+    long = LossCurve(
+        variant=data.variants[0].name, seed=0, steps=steps, n_tokens=steps, flops=tuple(map(float, steps)),
+        loss=tuple(float(step % 2) for step in steps),
+    )  # fmt: skip
+    (chart,) = chart_data(replace(data, losses=(long,), evaluations=()))["charts"]
+    (series,) = chart["series"]
+    assert len(series["y"]) <= 300
+    assert series["tokens"][-1] == n
+    assert max(abs(y - 0.5) for y in series["y"]) < 0.02
+
+
+def test_the_mean_of_seeds_is_taken_where_all_have_a_checkpoint(data: ReportData) -> None:
+    first, second = [curve for curve in data.evaluations if curve.variant == data.variants[0].name][:6:3]
+    short = replace(second, **{f: getattr(second, f)[:2] for f in ("steps", "n_tokens", "flops", "values")})
+    (chart,) = chart_data(replace(data, losses=(), evaluations=(first, short)))["charts"]
+    mean = next(series for series in chart["series"] if series["seed"] is None)
+    assert mean["y"] == pytest.approx([(first.values[i] + second.values[i]) / 2 for i in (0, 1)], rel=1e-5)
+
+
+def test_the_plan_is_drawn_from_left_to_right(data: ReportData) -> None:
+    drawing = draw(data.nodes, data.edges)
+    x = {box.node.id: box.x for box in drawing.boxes}
+    assert all(x[start] < x[end] for start, end in data.edges)
+    places = [(box.x, box.y) for box in drawing.boxes]
+    assert len(set(places)) == len(places)
+
+
+def test_a_plan_too_large_to_read_is_merged_by_kind() -> None:
+    nodes = [PlanNode(id=f"{kind}{n}", kind=kind, label=f"{n}", state="stored" if n else "to run")
+             for kind in ("train", "evaluate") for n in range(MOST_NODES)]  # fmt: skip
+    edges = [(f"train{n}", f"evaluate{n}") for n in range(MOST_NODES)]
+    drawing = draw(nodes, edges)
+    assert drawing.merged
+    assert [(box.node.id, box.node.count) for box in drawing.boxes] == [("train", 40), ("evaluate", 40)]
+    assert drawing.boxes[0].node.state == "39 stored, 1 to run"
+    assert len(drawing.paths) == 1
+
+
+def test_an_empty_plan_and_a_cycle_are_drawn_all_the_same() -> None:
+    assert draw((), ()).boxes == ()
+    two = [PlanNode(id=name, kind="k", label=name, state="stored") for name in "ab"]
+    assert len(draw(two, [("a", "b"), ("b", "a"), ("a", "gone")]).boxes) == 2
