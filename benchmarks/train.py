@@ -106,10 +106,9 @@ def their_step(asked: argparse.Namespace) -> tuple[Step, int]:
         max_position_embeddings=asked.seq_len,
         tie_word_embeddings=False,
         use_cache=False,
-        attn_implementation="sdpa",
     )
     torch.manual_seed(0)
-    model = LlamaForCausalLM(config).train()
+    model = LlamaForCausalLM(config).train()  # its attention is SDPA too, by default
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY, betas=(0.9, 0.95), fused=True
     )

@@ -136,6 +136,13 @@ def report(spec, inputs, output_dir, site):
     (output_dir / "out.txt").write_text("")
 
 
+def report_slowly(spec, inputs, output_dir, site):
+    for done in range(1, 21):
+        site.report(Progress(done=done, total=20, unit="steps", rate=10.0, metrics={"loss": 3 / done}))
+        time.sleep(0.1)
+    (output_dir / "out.txt").write_text("")
+
+
 def until_stopped(spec, inputs, output_dir, site):
     """Wait to be asked to stop, and say so."""
     Path(spec.path).write_text(str(os.getpid()))
@@ -167,6 +174,6 @@ ACTIONS = {
     function.__name__: function
     for function in (
         write, constant, from_file, fail, leave, die, crash, out_of_memory, full_disk, at_second_try, speak,
-        facts, meet, go_elsewhere, report, until_stopped, deaf, refuse, link,
+        facts, meet, go_elsewhere, report, report_slowly, until_stopped, deaf, refuse, link,
     )
 }  # fmt: skip

@@ -29,10 +29,10 @@ PROMPTS = ["", "a", "def f(", "the cat and ", "0123456789"]
 def without_cache(module: Any, prompt: Sequence[int], sampling: Sampling, number: int) -> list[int]:
     """Generate by passing the whole window at every step."""
     window = list(fitted(prompt, prefix_id=EOS, max_len=CONTEXT, max_new_tokens=sampling.max_new_tokens).ids)
-    uniform_BN = draws(sampling, [number])
+    drawn = draws(sampling, [number])
     made: list[int] = []
     while len(made) < sampling.max_new_tokens:
-        uniform = None if uniform_BN is None else uniform_BN[:, len(made)]
+        uniform = None if drawn is None else drawn[:, len(made)]
         token = int(choose(module(torch.tensor([window]))[:, -1], sampling, uniform)[0])
         if token == EOS:
             break
@@ -104,9 +104,9 @@ class Scripted(torch.nn.Module):
         assert max_len <= CONTEXT
         return [0]
 
-    def forward(self, tokens_BT: torch.Tensor, cache: list[int]) -> torch.Tensor:
-        cache[0] += tokens_BT.shape[1]
-        logits = torch.zeros(*tokens_BT.shape, EOS + 1)
+    def forward(self, tokens: torch.Tensor, cache: list[int]) -> torch.Tensor:
+        cache[0] += tokens.shape[1]
+        logits = torch.zeros(*tokens.shape, EOS + 1)
         logits[:, -1, self.line[cache[0] - self.n_prompt]] = 1.0
         return logits
 

@@ -128,7 +128,9 @@ def test_shared_contexts_are_read_once_and_score_the_same(module: Any, model: La
     """Groups of unequal size and contexts of unequal length, in one batch."""
     contexts = ["a context of 16.", "another context", "this one is 11", "short one"]
     pairs = [
-        (context, continuation) for context in contexts for continuation in ("ab", " cdefg", "h")[: len(context) % 4 + 1]
+        (context, continuation)
+        for context in contexts
+        for continuation in ("ab", " cdefg", "h")[: len(context) % 4 + 1]
     ]
     for (context, continuation), score in zip(pairs, model.loglikelihood(pairs), strict=True):
         expected, is_greedy = brute_force_pair(module, context.encode(), continuation.encode())

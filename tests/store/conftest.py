@@ -3,7 +3,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import tempfile
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,6 @@ from modelfactory.store import Holder, Record, Store, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 
 @dataclasses.dataclass
@@ -93,6 +94,16 @@ def clock() -> Clock:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / "workspace")
+
+
+@pytest.fixture
+def bench_in_memory(bench: Bench) -> Iterator[Bench]:
+    """For tests with hundreds of fsyncs: a killed process leaves the same in memory as on a disk."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield bench
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="modelfactory-test-") as folder:
+        yield Bench(Path(folder) / "workspace")
 
 
 @pytest.fixture

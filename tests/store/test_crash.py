@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -37,17 +35,6 @@ class KillAt:
             self.seen += 1
             if self.seen == self.n:
                 os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.fixture
-def bench(bench):
-    """Put the workspace in memory where that exists: a killed process leaves the same there, 5 times as fast."""
-    if not os.access("/dev/shm", os.W_OK):
-        yield bench
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="modelfactory-test-") as folder:
-        bench.root = Path(folder) / "workspace"
-        yield bench
 
 
 def _line(bench, fingerprint, hook) -> None:
@@ -81,7 +68,8 @@ def _count(bench) -> int:
 
 
 @pytest.mark.parametrize("rebuild", [False, True], ids=["new", "rebuild"])
-def test_a_kill_at_any_point_leaves_nothing_or_a_whole_stage(bench, rebuild):
+def test_a_kill_at_any_point_leaves_nothing_or_a_whole_stage(bench_in_memory, rebuild):
+    bench = bench_in_memory
     n_calls = _count(bench)
     assert n_calls > 60, "the hook sees the calls it is there for"
     outcomes = {"nothing": 0, "old": 0, "new": 0}

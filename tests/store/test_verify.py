@@ -110,5 +110,24 @@ def test_a_deleted_directory_is_not_stored(store, bench):
     assert _problems(store.inspect(deep=False)) == [("", "directory")]
 
 
+def test_a_stage_that_is_being_replaced_is_not_taken_for_damaged(bench_in_memory):
+    bench = bench_in_memory
+
+    def replace_it_over_and_over() -> None:
+        with bench.open() as other:
+            for n in range(60):
+                bench.publish(other, A, {f"{k}/x": str(n) for k in range(1 + n % 7)})
+
+    with bench.open() as store:
+        bench.publish(store, A, CONTENTS)
+        child = bench.in_child(replace_it_over_and_over)
+        n_looks = 0
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            assert store.check_served(A) == []
+            assert store.verify(A, deep=True) == []
+            n_looks += 1
+    assert n_looks > 5
+
+
 def test_a_stage_without_a_record(store):
     assert _problems(store.verify(A, deep=True)) == [("", "record")]

@@ -15,15 +15,17 @@ from modelfactory.findings import Verdict, judge
 from modelfactory.findings.report_data import report_data
 from modelfactory.live import Live
 from modelfactory.report import print_verdict, write_report
-from modelfactory.run import RunOptions, carry_out
+from modelfactory.plan import note_speed
+from modelfactory.run import RunOptions, StageDone, carry_out
 from modelfactory.spec import canonical_json
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from rich.console import Console
 
-    from modelfactory.run import Outcome
+    from modelfactory.run import Event, Outcome
     from modelfactory.store import Store
 
 INTERRUPTED = 130
@@ -90,7 +92,18 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
     )
     threads = max(arguments.threads // arguments.jobs, 1)
     with LocalEngine(jobs=arguments.jobs, threads_total=threads * arguments.jobs) as engine, Live() as live:
-        return carry_out(setting.plan, store, engine, options, live)
+        return carry_out(setting.plan, store, engine, options, _listener(live, store, threads))
+
+
+def _listener(live: Live, store: Store, threads: int) -> Callable[[Event], None]:
+    """Show what happens, and keep how fast stages were for the next plan."""
+
+    def hear(event: Event) -> None:
+        live(event)
+        if isinstance(event, StageDone):
+            note_speed(store, event.stage, seconds=event.seconds, threads=threads)
+
+    return hear
 
 
 def _verdict(setting: Setting, store: Store, step: int | None = None) -> Verdict:

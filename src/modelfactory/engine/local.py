@@ -75,7 +75,8 @@ class LocalEngine:
         wait([*waitables, self._woken], min(timeout_s, _LOOK_EVERY_S) if blind else timeout_s)
         self._drain_wakes()
         events = [event for worker in self._workers for event in worker.events()]
-        self._bury()
+        for job in self._bury():
+            self.submit(job)
         return events
 
     def wake(self) -> None:
@@ -135,10 +136,13 @@ class LocalEngine:
         self._workers.append(WorkerProcess(self.threads))
         return self._workers[-1]
 
-    def _bury(self) -> None:
-        for worker in [worker for worker in self._workers if not worker.usable]:
+    def _bury(self) -> list[Job]:
+        """Let go of workers that cannot be used any more; return jobs that they had not begun."""
+        gone = [worker for worker in self._workers if not worker.usable]
+        for worker in gone:
             worker.close()
             self._workers.remove(worker)
+        return [worker.unbegun for worker in gone if worker.unbegun is not None]
 
     def _drain_wakes(self) -> None:
         with contextlib.suppress(BlockingIOError):

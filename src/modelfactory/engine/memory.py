@@ -27,7 +27,7 @@ def was_out_of_memory(*, n_oom_kills_before: int, peak_bytes: int) -> bool:
 
 def limit() -> int:
     """Return the bytes of memory that the processes of this control group may use together."""
-    limits = [int(psutil.virtual_memory().total)]  # type: ignore[no-untyped-call]
+    limits = [int(psutil.virtual_memory().total)]
     limits += [int(text) for text in map(_read, _limit_files()) if text.isdigit()]
     return min(limits)
 

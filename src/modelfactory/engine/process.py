@@ -72,6 +72,9 @@ class WorkerProcess:
         self.job: Job | None = None
         self.remembered: deque[str] = deque(maxlen=_N_REMEMBERED)
         self.usable = True
+        self.unbegun: Job | None = None
+        """A job that was sent while the process, idle until then, was dying: another worker can have it."""
+        self._has_spoken = False
         self._begun = False
         self._stop_asked = False
         self._n_oom_kills = 0
@@ -142,6 +145,7 @@ class WorkerProcess:
         self.pidfd = None
 
     def _note(self, event: Event) -> None:
+        self._has_spoken = True
         if isinstance(event, Started):
             self._begun = True
         elif isinstance(event, Finished):
@@ -157,9 +161,11 @@ class WorkerProcess:
             return
         self._kill_group()  # children it left behind; before reaping, while the number is surely its own
         death = self._reap()
-        if self.job is not None:
+        if self.job is not None and self._has_spoken and not self._begun and not self._stop_asked:
+            self.unbegun = self.job
+        elif self.job is not None:
             yield self._failure(self.job, death)
-            self.job = None
+        self.job = None
 
     def _failure(self, job: Job, death: _Death) -> Failed:
         if self._stop_asked:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelfactory.data.dataset import Dataset
@@ -15,15 +15,17 @@ from modelfactory.evaluate.task import Answers, ItemOutcome, Prepared, check_tas
 from modelfactory.spec import not_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from modelfactory.evaluate.python_source import PythonSource
     from modelfactory.generate import Encoder
     from modelfactory.generate.answers import Completion
     from modelfactory.generate.language_model import LanguageModel
 
-FUNCTION_ENDS = r"\n(?=[^\s#)\]}])"
-"""A line that begins in the first column ends the function, unless it is a comment or closes a bracket."""
+FIRST_COLUMN = r"\n(?=[^\s#)\]}])"
+"""Where generation can stop: a line that begins in the first column ends every function."""
+CONTINUES = tuple("#)]}")
+"""A line that begins with these ends nothing, wherever it begins: a comment, the end of a bracket."""
 MAX_PROMPT_BYTES = 1_024
 """Functions with a longer beginning are not asked about."""
 
@@ -31,15 +33,16 @@ MAX_PROMPT_BYTES = 1_024
 class _Function(NamedTuple):
     line: int
     prompt: str
-    """From `def` on, without its indentation and without white space at the end."""
+    """The class's own line, if it is a method, then from `def` on, without white space at the end."""
+    indentation: int
+    """Characters before `def`."""
 
 
 class _Item(NamedTuple):
     item_id: str
     document_id: str
     path: str
-    line: int
-    prompt: str
+    function: _Function
     ids: tuple[int, ...]
 
 
@@ -47,11 +50,12 @@ class _Item(NamedTuple):
 class CompleteFunction:
     """Complete functions of held-out Python files; the metric is the share that parses.
 
-    The prompt is a function's signature and its docstring, or its first statement where it has none. The
-    model writes, greedily, until the function ends (a line that begins in the first column), the end-of-text
-    token, or max_new_tokens; in the last case a line it did not finish is left out. An item is won if prompt
-    and completion parse with `ast.parse` *and* the completion adds a statement other than `pass`, `...` or a
-    bare string: an empty completion of a prompt that parses wins nothing. Nothing is executed.
+    The prompt is a function's signature and its docstring, or its first statement where it has none, after
+    the first line of its class if it is a method. The model writes, greedily, until the function ends (a line
+    that begins no further right than `def`), the end-of-text token, or max_new_tokens; in the last case a
+    line it did not finish is left out. An item is won if prompt and completion parse with `ast.parse` *and*
+    the completion adds a statement other than `pass`, `...` or a bare string: an empty completion of a prompt
+    that parses wins nothing. Nothing is executed. Functions inside functions are not asked about.
     """
 
     dataset: Dataset
@@ -90,7 +94,7 @@ class CompleteFunction:
             SourceError: there are too few.
         """
         sampled = candidates_of(documents, self.n_items, f"{self.seed}", self._functions)
-        taken = in_rounds(sampled.found)[: self.n_items]
+        taken = list(islice(in_rounds(sampled.found), self.n_items))
         require_items(
             len(taken),
             self.n_items,
@@ -110,7 +114,7 @@ class CompleteFunction:
         """Generate, then parse."""
         from modelfactory.generate.sampling import Sampling
 
-        sampling = Sampling(max_new_tokens=self.max_new_tokens, stop_pattern=FUNCTION_ENDS)
+        sampling = Sampling(max_new_tokens=self.max_new_tokens, stop_pattern=FIRST_COLUMN)
         completions = model.generate_from([item.ids for item in prepared.items], sampling)
         outcomes = [_outcome(item, made) for item, made in zip(prepared.items, completions, strict=True)]
         facts = {
@@ -122,24 +126,36 @@ class CompleteFunction:
 
     def _functions(self, document: Document, source: PythonSource) -> list[_Function]:
         """Return the functions that can be asked about, in the order they are to be taken."""
-        nodes = [n for n in ast.walk(source.tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        found = [function for node in nodes if (function := _beginning(node, source))]
+        found = [
+            shown for header, node in _definitions(source) if (shown := _beginning(header, node, source))
+        ]
         return sorted(found, key=lambda function: order(self.seed, document.document_id, function.line))
 
 
-def _beginning(node: ast.FunctionDef | ast.AsyncFunctionDef, source: PythonSource) -> _Function | None:
-    """Return the prompt of a function, or None where too little would be left to complete."""
+def _definitions(source: PythonSource) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield the functions of a module, and those of its classes after the line that opens the class."""
+    for node in source.tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield "", node
+        elif isinstance(node, ast.ClassDef) and source.lines[node.lineno - 1].endswith(":"):
+            header = source.lines[node.lineno - 1] + "\n"
+            methods = (n for n in node.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)))
+            yield from ((header, method) for method in methods)
+
+
+def _beginning(
+    header: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source: PythonSource
+) -> _Function | None:
+    """Return what is shown of a function, or None where too little would be left to complete."""
     first = node.body[0]
-    whole = _dedented(source, node.lineno, node.end_lineno or node.lineno)
-    shown = _dedented(source, node.lineno, _last_shown_line(first))
-    tree = parse(whole)
-    if first.lineno == node.lineno or tree is None or len(shown.encode("utf-8")) > MAX_PROMPT_BYTES:
+    if first.lineno == node.lineno:
         return None
-    return _Function(node.lineno, shown) if n_statements(tree) > n_known(shown) else None
-
-
-def _dedented(source: PythonSource, first: int, last: int) -> str:
-    return textwrap.dedent("\n".join(source.lines[first - 1 : last])).rstrip()
+    prompt = header + source.text(node.lineno, _last_shown_line(first)).rstrip()
+    if len(prompt.encode("utf-8")) > MAX_PROMPT_BYTES:
+        return None
+    shown = _Function(node.lineno, prompt, node.col_offset)
+    known = n_known(shown)
+    return shown if 0 < known < n_statements(node) + bool(header) else None
 
 
 def _last_shown_line(first: ast.stmt) -> int:
@@ -147,10 +163,10 @@ def _last_shown_line(first: ast.stmt) -> int:
     return first.lineno - 1 if hasattr(first, "body") else first.end_lineno or first.lineno
 
 
-def n_known(prompt: str) -> int:
-    """Count the statements a prompt has before it is completed; a signature alone does not parse."""
-    tree = parse(prompt)
-    return 1 if tree is None else n_statements(tree)
+def n_known(function: _Function) -> int:
+    """Count the statements of a prompt; a signature alone parses once it has a body. 0: it never parses."""
+    tree = parse(function.prompt) or parse(f"{function.prompt}\n{' ' * function.indentation} pass")
+    return 0 if tree is None else n_statements(tree)
 
 
 def _item(document: Document, function: _Function, ids: Iterable[int]) -> _Item:
@@ -158,37 +174,41 @@ def _item(document: Document, function: _Function, ids: Iterable[int]) -> _Item:
         item_id=f"{document.document_id[:16]}-{function.line}-{order(function.prompt)[:16]}",
         document_id=document.document_id,
         path=document.path,
-        line=function.line,
-        prompt=function.prompt,
+        function=function,
         ids=tuple(ids),
     )
 
 
-def kept_text(completion: Completion) -> str:
-    """Leave out a line that the model could not finish for want of tokens."""
-    if completion.finish != "length":
-        return completion.text
-    return completion.text[: completion.text.rfind("\n") + 1]
+def body_of(completion: Completion, indentation: int) -> str:
+    """Return what belongs to the function, without a line that was not finished for want of tokens."""
+    first, *lines = completion.text.split("\n")
+    kept = [first]
+    for line in lines:
+        stripped = line.lstrip()
+        if stripped and len(line) - len(stripped) <= indentation and not stripped.startswith(CONTINUES):
+            return "\n".join(kept)
+        kept.append(line)
+    return "\n".join(kept[:-1] if completion.finish == "length" else kept)
 
 
-def is_won(prompt: str, completion: str) -> bool:
+def is_won(function: _Function, body: str) -> bool:
     """Say whether both parse together and the completion adds a statement that does something."""
-    tree = parse(prompt + completion)
-    return tree is not None and n_statements(tree) > n_known(prompt)
+    tree = parse(function.prompt + body)
+    return tree is not None and n_statements(tree) > n_known(function)
 
 
 def _outcome(item: _Item, made: Completion) -> ItemOutcome:
-    text = kept_text(made)
+    function = item.function
+    body = body_of(made, function.indentation)
     detail: dict[str, Any] = {
         "path": item.path,
-        "line": item.line,
-        "prompt": item.prompt,
-        "completion": text,
-        "parses": parse(item.prompt + text) is not None,
+        "line": function.line,
+        "prompt": function.prompt,
+        "completion": body,
+        "parses": parse(function.prompt + body) is not None,
         "finish": made.finish,
-        "n_characters": len(text),
+        "n_characters": len(body),
         "n_tokens": len(made.ids),
         "n_tokens_cut": made.n_cut,
     }
-    won = float(is_won(item.prompt, text))
-    return ItemOutcome(item.item_id, item.document_id, won, 1.0, detail)
+    return ItemOutcome(item.item_id, item.document_id, float(is_won(function, body)), 1.0, detail)

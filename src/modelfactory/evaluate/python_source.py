@@ -9,6 +9,8 @@ from functools import cached_property
 
 MAX_SOURCE_BYTES = 1 << 18
 """A larger file is a table more often than a program, and takes seconds to take apart."""
+BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+"""Fields of statements that hold statements."""
 
 
 def parse(source: str) -> ast.Module | None:
@@ -43,20 +45,36 @@ class PythonSource:
             return "without any statement"  # JSON and plain words parse as well
         return cls(tuple(unified.split("\n")), tree)
 
+    def text(self, first: int, last: int) -> str:
+        """Return the lines `first` to `last`, from 1, both included."""
+        return "\n".join(self.lines[first - 1 : last])
+
     @cached_property
     def inside_strings(self) -> frozenset[int]:
         """Numbers of the lines, from 1, that lie in a string of several lines."""
-        spans = [
-            range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            for node in ast.walk(self.tree)
-            if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno != node.lineno
-        ]
-        return frozenset(number for span in spans for number in span)
+        found: set[int] = set()
+        pending: list[ast.AST] = [self.tree]
+        while pending:
+            for node in ast.iter_child_nodes(pending.pop()):
+                first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 1)
+                if first == last:
+                    continue  # nothing inside has several lines; most of a program ends here
+                if isinstance(node, (ast.Constant, ast.JoinedStr)):
+                    found.update(range(first, last + 1))
+                else:
+                    pending.append(node)
+        return frozenset(found)
 
 
 def n_statements(tree: ast.AST) -> int:
-    """Count statements that do something: not `pass`, `...`, a docstring or another bare constant."""
-    return sum(1 for node in ast.walk(tree) if isinstance(node, ast.stmt) and not _does_nothing(node))
+    """Count statements that do something, `tree` included: not `pass`, `...` or another bare constant."""
+    count, pending = 0, [tree]
+    while pending:
+        node = pending.pop()
+        count += isinstance(node, ast.stmt) and not _does_nothing(node)
+        for block in BLOCKS:
+            pending.extend(getattr(node, block, ()))
+    return count
 
 
 def _does_nothing(node: ast.stmt) -> bool:

@@ -10,7 +10,7 @@ from modelfactory.evaluate.documents import MAX_SAMPLED, Document, sample
 from modelfactory.evaluate.python_source import PythonSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class Found(NamedTuple):
@@ -55,13 +55,11 @@ def candidates_of(
     return Sampled(found, dict(sorted(skipped.items())), n_looked_at)
 
 
-def in_rounds(found: Sequence[Found]) -> list[tuple[Found, Any]]:
-    """Take the first candidate of every document, then the second of those that have one, and so on."""
+def in_rounds(found: Sequence[Found]) -> Iterator[tuple[Found, Any]]:
+    """Yield the first candidate of every document, then the second of those that have one, and so on."""
     nothing = object()
     rounds = zip_longest(*(each.candidates for each in found), fillvalue=nothing)
-    return [
-        (each, candidate)
-        for taken in rounds
-        for each, candidate in zip(found, taken, strict=True)
-        if candidate is not nothing
-    ]
+    for taken in rounds:
+        for each, candidate in zip(found, taken, strict=True):
+            if candidate is not nothing:
+                yield each, candidate

@@ -84,7 +84,7 @@ def _key(*parts: str) -> str:
 
 def _model(checkpoint: Path, tokenizer: Tokenizer, site: Site) -> LanguageModel:
     """Load the checkpoint and check that the tokenizer is its own."""
-    from modelfactory.generate.language_model import LanguageModel
+    from modelfactory.generate.language_model import BATCH_TOKENS, LanguageModel
     from modelfactory.train import load_model, model_facts
 
     facts = model_facts(checkpoint)
@@ -93,7 +93,7 @@ def _model(checkpoint: Path, tokenizer: Tokenizer, site: Site) -> LanguageModel:
         load_model(checkpoint),
         tokenizer,
         max_seq_len=from_json(facts["architecture"]).max_seq_len,
-        batch_tokens=min(site.micro_batch_tokens, 4_096),
+        batch_tokens=min(site.micro_batch_tokens, BATCH_TOKENS),
         on_batch=_Reporter(site),
     )
 

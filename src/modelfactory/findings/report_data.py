@@ -27,6 +27,7 @@ from modelfactory.report import (
     SpecText,
     Variant,
 )
+from modelfactory.report.numbers import size
 from modelfactory.spec import canonical_json, difference
 from modelfactory.verdict import Measure, estimate
 
@@ -61,7 +62,7 @@ def report_data(study: Study, plan: Plan, store: Store, verdict: Verdict) -> Rep
         losses=tuple(_losses(experiments, plan, store)),
         evaluations=tuple(_evaluations(experiments, measures, plan, store)),
         datasets=tuple(_datasets(plan, store)),
-        nodes=tuple(_node(stage) for stage in plan.stages),
+        nodes=tuple(_node(stage, records) for stage in plan.stages),
         edges=tuple((parent, stage.id) for stage in plan.stages for parent in stage.parents()),
         specs=tuple(SpecText(name=e.name, json=canonical_json(e)) for e in experiments),
         changes=tuple(_changes(experiments)),
@@ -149,6 +150,7 @@ def _datasets(plan: Plan, store: Store) -> Iterator[DatasetDrops]:
             n_documents=account["n_documents"],
             n_bytes=account["n_bytes"],
             drops=tuple(_drops(account, directory)),
+            notes=tuple(_removed(account)),
         )
 
 
@@ -174,21 +176,17 @@ def _drops(account: dict[str, Any], directory: Path) -> Iterator[Drop]:
             n_bytes=counted["n_bytes"],
             samples=tuple(samples.get(reason, [])[:SAMPLES]),
         )
+
+
+def _removed(account: dict[str, Any]) -> Iterator[str]:
     for unit, counted in account["removed"].items():
-        key = next(
-            (reason for reason in samples if unit.rstrip("s") in reason and reason not in account["dropped"]),
-            "",
-        )
-        yield Drop(
-            reason=f"repeated {unit} within kept documents",
-            n_documents=counted["n"],
-            n_bytes=counted["n_bytes"],
-            samples=tuple(samples.get(key, [])[:SAMPLES]),
-        )
+        yield f"{counted['n']:,} repeated {unit} ({size(counted['n_bytes'])}) were taken out of kept documents."
 
 
-def _node(stage: PlannedStage) -> PlanNode:
-    return PlanNode(id=stage.id, kind=stage.kind, label=stage.label, state=stage.state)
+def _node(stage: PlannedStage, records: Mapping[str, Record]) -> PlanNode:
+    """Show what is there now: the plan was drawn up before the run."""
+    state = "stored" if stage.id in records else stage.state
+    return PlanNode(id=stage.id, kind=stage.kind, label=stage.label, state=state)
 
 
 def _changes(experiments: tuple[Experiment, ...]) -> Iterator[SpecChange]:

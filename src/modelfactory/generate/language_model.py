@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from modelfactory.generate.sampling import Sampling
     from modelfactory.generate.windows import Window
 
+BATCH_TOKENS = 2_048
+"""On one core, 1,024 to 4,096 are equally fast (1 M parameters); fewer pad less and read ahead less."""
+
 
 def _nobody_listens(n_done: int, n_total: int) -> None:
     """Stand in for a caller that wants no progress."""
@@ -38,7 +41,7 @@ class LanguageModel:
         *,
         max_seq_len: int,
         prefix_id: int | None = None,
-        batch_tokens: int = 4_096,
+        batch_tokens: int = BATCH_TOKENS,
         on_batch: Callable[[int, int], None] = _nobody_listens,
     ) -> None:
         """Borrow `module`, which stays the caller's.
@@ -50,7 +53,7 @@ class LanguageModel:
             prefix_id: the token every sequence starts with. Default: the end-of-text token, which comes
                 before each document in this factory's shards. For a model from elsewhere that was trained
                 with a token for the beginning of text, give that.
-            batch_tokens: positions passed at once.
+            batch_tokens: positions passed at once, of a generation those of all rows at their end.
             on_batch: called with the number of windows or prompts done and their total after each batch,
                 and at each step of a generation; may raise to stop.
         """

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from modelfactory.models.initial import Initial
+
 if TYPE_CHECKING:
     import torch
-
-    from modelfactory.models.initial import Initial
 
 
 class LanguageModel(Protocol):

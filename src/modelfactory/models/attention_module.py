@@ -1,6 +1,7 @@
 """Causal attention as a module.
 
-Shapes: B batch, T time (position), S positions attended to, D d_model, H heads, K key/value heads, Q head_dim.
+Shapes: B batch, T time (position), S positions attended to, D d_model, H heads, K key/value heads,
+Q head_dim.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from modelfactory.models.modules import Linear
 
@@ -72,13 +73,17 @@ class CausalAttention(nn.Module):
     ) -> torch.Tensor:
         shared = self.n_kv_heads != self.n_heads
         if cache is None:
-            return F.scaled_dot_product_attention(q_BHTQ, k_BKTQ, v_BKTQ, is_causal=True, enable_gqa=shared)
+            return functional.scaled_dot_product_attention(
+                q_BHTQ, k_BKTQ, v_BKTQ, is_causal=True, enable_gqa=shared
+            )
         start, T = cache.n_tokens, q_BHTQ.shape[2]
         k_BKSQ, v_BKSQ = (part.to(q_BHTQ.dtype) for part in cache.append(k_BKTQ, v_BKTQ))
         if T == 1:  # the newest position sees all others
-            return F.scaled_dot_product_attention(q_BHTQ, k_BKSQ, v_BKSQ, enable_gqa=shared)
+            return functional.scaled_dot_product_attention(q_BHTQ, k_BKSQ, v_BKSQ, enable_gqa=shared)
         mask_TS = torch.ones(T, start + T, dtype=torch.bool, device=q_BHTQ.device).tril(start)
-        return F.scaled_dot_product_attention(q_BHTQ, k_BKSQ, v_BKSQ, attn_mask=mask_TS, enable_gqa=shared)
+        return functional.scaled_dot_product_attention(
+            q_BHTQ, k_BKSQ, v_BKSQ, attn_mask=mask_TS, enable_gqa=shared
+        )
 
     def _rotated(self, x_BHTQ: torch.Tensor, cache: AttentionCache | None) -> torch.Tensor:
         """Turn each pair of dimensions by its angle, in float32 as the tables are."""

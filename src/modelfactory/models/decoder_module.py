@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from modelfactory.errors import SpecError
 from modelfactory.models.architecture import BuildContext
@@ -72,7 +72,7 @@ class DecoderModule(nn.Module):
 
     def forward(self, tokens_BT: torch.Tensor, cache: DecoderCache | None = None) -> torch.Tensor:
         """Return logits_BTV; with a cache, `tokens_BT` continue what the cache holds."""
-        return F.linear(self.hidden(tokens_BT, cache), self.head_VD)
+        return functional.linear(self.hidden(tokens_BT, cache), self.head_VD)
 
     def hidden(self, tokens_BT: torch.Tensor, cache: DecoderCache | None = None) -> torch.Tensor:
         """Return the hidden state before the head, x_BTD."""
@@ -92,9 +92,9 @@ class DecoderModule(nn.Module):
         self, tokens_BT: torch.Tensor, labels_BT: torch.Tensor, valid_BT: torch.Tensor
     ) -> torch.Tensor:
         """Return the sum of the losses in nats, float32, over positions where `valid_BT` is true."""
-        logits_NV = F.linear(self.hidden(tokens_BT), self.head_VD).flatten(0, 1).float()
+        logits_NV = functional.linear(self.hidden(tokens_BT), self.head_VD).flatten(0, 1).float()
         labels_N = torch.where(valid_BT, labels_BT, UNCOUNTED).flatten()
-        return F.cross_entropy(logits_NV, labels_N, ignore_index=UNCOUNTED, reduction="sum")
+        return functional.cross_entropy(logits_NV, labels_N, ignore_index=UNCOUNTED, reduction="sum")
 
     def new_cache(self, batch: int, max_len: int) -> DecoderCache:
         """Return an empty cache for `batch` rows of up to `max_len` tokens."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 if TYPE_CHECKING:
     from modelfactory.models import feed_forward
@@ -87,8 +87,8 @@ class RMSNorm(nn.RMSNorm):
 def activate(name: feed_forward.Activation, x: torch.Tensor) -> torch.Tensor:
     """Apply an activation by name."""
     if name == "silu":
-        return F.silu(x)
-    return F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
+        return functional.silu(x)
+    return functional.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
 class FeedForward(nn.Module):

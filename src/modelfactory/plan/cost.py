@@ -60,6 +60,7 @@ class Prices:
         rate = self._rate(stage) or ASSUMED[stage.kind] * (self._threads if stage.kind == "train" else 1)
         return replace(
             stage,
+            work=work.amount,
             tokens=work.tokens,
             flops=work.flops,
             seconds=work.amount / rate,
@@ -142,6 +143,15 @@ def _vocabulary_of_file(path: str) -> int:
     from tokenizers import Tokenizer
 
     return int(Tokenizer.from_file(path).get_vocab_size())
+
+
+def note_speed(store: Store, stage: PlannedStage, *, seconds: float, threads: int) -> None:
+    """Keep how fast a stage was, for the next plan."""
+    if seconds <= 0 or stage.work <= 0:
+        return
+    keys = {price_key(stage), "any"} if stage.kind != "evaluate" else {price_key(stage)}
+    for key in sorted(keys):
+        store.note_throughput(stage.kind, f"{key}/{threads}", stage.work / seconds)
 
 
 def price_key(stage: PlannedStage) -> str:

@@ -49,6 +49,8 @@ class PlannedStage:
     """Why it is stale or to run."""
     waits_on: tuple[str, ...] = ()
     """Inputs that are rebuilt first; equal bytes make this stage stored after all."""
+    work: float = 0.0
+    """How much there is to do, in the unit of its kind: bytes, FLOPs, or 1 for an evaluation."""
     tokens: int = 0
     """Tokens it trains on."""
     flops: int = 0

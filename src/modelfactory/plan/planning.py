@@ -68,8 +68,8 @@ class _Graph:
     def add(self, experiment: Experiment) -> dict[str, str]:
         """Add the stages of one experiment; return role -> fingerprint."""
         roles: dict[str, str] = {}
-        for dataset in experiment.datasets:
-            roles[f"documents:{dataset.name}/{dataset.split.part}"] = self._documents(dataset)
+        for n, dataset in enumerate(experiment.datasets):  # two treatments of one corpus share a name
+            roles[f"documents{n}:{dataset.name}/{dataset.split.part}"] = self._documents(dataset)
         roles["tokenizer"] = tokenizer = self._tokenizer(experiment.tokenizer)
         tokens = [self._tokens(part.dataset, tokenizer) for part in experiment.mixture.parts]
         roles |= {f"tokens{n}": fingerprint for n, fingerprint in enumerate(tokens)}

@@ -99,6 +99,8 @@ class DatasetDrops:
     """Kept, in UTF-8."""
     drops: tuple[Drop, ...]
     """By reason."""
+    notes: tuple[str, ...] = ()
+    """What else was done to it, in whole sentences."""
 
 
 @dataclass(frozen=True, kw_only=True)

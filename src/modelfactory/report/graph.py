@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MOST_NODES = 40
 WIDTH, HEIGHT = 178, 46
-COLUMN, ROW, EDGE = 226, 60, 8
+COLUMN, ROW, EDGE = 226, 60, 18
 LABEL_LENGTH = 26
 SWEEPS = 4
 
@@ -157,4 +157,6 @@ def _path(start: Box, end: Box) -> str:
     x0, y0 = start.x + WIDTH, start.y + HEIGHT // 2
     x1, y1 = end.x, end.y + HEIGHT // 2
     bend = max((x1 - x0) // 2, 20)
-    return f"M{x0} {y0}C{x0 + bend} {y0} {x1 - bend} {y1} {x1} {y1}"
+    # A line past a column would vanish behind a box in the same row: it goes around above.
+    bow = HEIGHT if x1 - x0 > COLUMN else 0
+    return f"M{x0} {y0}C{x0 + bend} {y0 - bow} {x1 - bend} {y1 - bow} {x1} {y1}"

@@ -62,6 +62,14 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def names(directory: Path) -> list[str]:
+    """Return the names in a directory; none when it does not exist."""
+    try:
+        return os.listdir(directory)  # noqa: PTH208
+    except FileNotFoundError:
+        return []
+
+
 def tree(directory: Path) -> list[os.DirEntry[str]]:
     """Return everything below a directory that is not itself a directory, without following links."""
     found: list[os.DirEntry[str]] = []

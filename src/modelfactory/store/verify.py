@@ -70,7 +70,7 @@ class Verifier:
         found = self.verify(fingerprint, deep=False)
         if found:
             return found
-        signature = sign(self._layout.stage(fingerprint))
+        signature = _sign_if_there(self._layout.stage(fingerprint))
         if signature == known:
             return []
         found = self.verify(fingerprint, deep=True)
@@ -109,11 +109,18 @@ def compare(directory: Path, manifest_sha256: str, *, deep: bool) -> list[Damage
         return [_damage(fingerprint, MANIFEST, "manifest", str(error), "the stage's manifest")]
     if found != manifest_sha256:
         return [_damage(fingerprint, MANIFEST, "manifest", f"sha256 {found}", f"sha256 {manifest_sha256}")]
-    return _compare_files(directory, manifest, deep=deep)
+    try:
+        return _compare_files(directory, manifest, deep=deep)
+    except FileNotFoundError as error:
+        return [_damage(fingerprint, "", "directory", f"gone while it was read ({error})", "the directory")]
 
 
 def sign(directory: Path) -> str:
-    """Return a hash over names, sizes and times of a stage's files: equal means not written to since."""
+    """Return a hash over names, sizes and times of a stage's files: equal means not written to since.
+
+    Raises:
+        FileNotFoundError: something went away meanwhile.
+    """
     seen = []
     for entry in files.tree(directory):
         found = entry.stat(follow_symlinks=False)
@@ -121,6 +128,14 @@ def sign(directory: Path) -> str:
             (os.path.relpath(entry.path, directory), found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         )
     return hashlib.sha256(repr(sorted(seen)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _sign_if_there(directory: Path) -> str:
+    # Another process may be replacing the stage at this moment; no signature means: hash it.
+    try:
+        return sign(directory)
+    except FileNotFoundError:
+        return "gone"
 
 
 def _compare_files(directory: Path, manifest: Manifest, *, deep: bool) -> list[Damage]:

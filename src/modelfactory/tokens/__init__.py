@@ -5,10 +5,11 @@ stage writes a shard in Megatron's format, `TokenShard.open` maps it. A `Mixture
 `Stream` gives the batch of any step as a pure function of (mixture, seed, step).
 """
 
+from modelfactory.tokens.batch import Batch, DocumentSpan
 from modelfactory.tokens.epochs import check_epochs, required_epochs
 from modelfactory.tokens.shard import Document, TokenShard
 from modelfactory.tokens.specs import BPE, MAX_EPOCHS, Mixture, Part, Shards, TokenizerFile
-from modelfactory.tokens.stream import Batch, DocumentSpan, Stream
+from modelfactory.tokens.stream import Stream
 from modelfactory.tokens.threads import tokenizer_threads
 from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
 from modelfactory.tokens.weights import Shares, integer_shares

@@ -59,6 +59,7 @@ class IndexedWriter:
     """
 
     def __init__(self, prefix: Path, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
         self.dtype = token_dtype(vocab_size)
         self.n_tokens = 0
         self.n_documents = 0
@@ -89,7 +90,9 @@ class IndexedWriter:
                 remedy="Split the document or drop it with data.MaxLength.",
             )
         for document in documents:
-            self._bin.write(np.asarray(document, dtype=self.dtype).tobytes())
+            ids = np.asarray(document, dtype=np.int32)
+            assert ids.max(initial=0) < self.vocab_size, "a token outside the vocabulary"
+            self._bin.write(ids.astype(self.dtype).data)
         self._lengths.write(lengths.astype("<i4").tobytes())
         self.n_tokens += int(lengths.sum())
         self.n_documents += len(documents)

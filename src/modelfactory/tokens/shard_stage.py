@@ -64,6 +64,7 @@ def write_shard(batches: Iterable[pa.RecordBatch], tokenizer: Tokenizer, output_
         tokenizer: its end-of-text token closes every document.
         output_dir: gets the files.
     """
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     writer = IndexedWriter(output_dir / PREFIX, tokenizer.vocab_size)
@@ -76,7 +77,7 @@ def write_shard(batches: Iterable[pa.RecordBatch], tokenizer: Tokenizer, output_
             encoded = list(tokenizer.encode_arrays(texts, closed=True))
             writer.add(encoded)
             table.write_batch(_rows(batch, first, [len(ids) for ids in encoded]))
-            n_bytes += sum(len(text.encode("utf-8")) for text in texts)
+            n_bytes += pc.sum(pc.binary_length(batch.column("text"))).as_py()
     _write_facts(writer, tokenizer, n_bytes, output_dir)
     return writer
 

@@ -10,14 +10,13 @@ replayed, nothing is remembered: a resume needs only the step.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from modelfactory.spec import require
 from modelfactory.tokens.assignment import Assignment
+from modelfactory.tokens.batch import Batch, DocumentSpan
 from modelfactory.tokens.epochs import check_epochs, source_sizes
 from modelfactory.tokens.permutation import epoch_keys, permute, seed_key, unpermute
 from modelfactory.tokens.specs import MAX_EPOCHS
@@ -26,46 +25,9 @@ from modelfactory.tokens.weights import integer_shares
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from modelfactory.tokens.shard import Span, TokenShard
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
-    """The sequences of one step, or one rank's rows of them."""
-
-    step: int
-    """From 1."""
-    tokens: NDArray[np.int32]
-    """(rows, seq_len + 1): `tokens[:, :-1]` go in, `tokens[:, 1:]` are the labels. 0 where not valid."""
-    valid: NDArray[np.bool_]
-    """(rows, seq_len): labels that count. All of them, but for the end of a run's last step."""
-    sequence_ids: NDArray[np.int64]
-    """(rows, 3): source, epoch, and sequence within the source; -1 in rows past the end of the run."""
-
-    @property
-    def n_valid(self) -> int:
-        """Labels that count in these rows."""
-        return int(self.valid.sum())
-
-
-@dataclass(frozen=True, kw_only=True)
-class DocumentSpan:
-    """A piece of one document in one row of a batch."""
-
-    row: int
-    """Of the whole batch."""
-    column: int
-    """Of `Batch.tokens`, at which the piece starts."""
-    source: int
-    """Number of the mixture's part."""
-    epoch: int
-    """From 0."""
-    document: int
-    """Row of the document in its shard; `TokenShard.document` says what that is."""
-    document_id: str
-    start: int
-    """First token of the piece, counted from the document's start."""
-    n_tokens: int
 
 
 class Stream:

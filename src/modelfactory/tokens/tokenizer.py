@@ -94,9 +94,13 @@ class Tokenizer:
 
     def _pieces(self, texts: Sequence[str]) -> Iterator[tuple[str, bool]]:
         for text in texts:
-            cut = list(pieces(text)) if self._is_byte_level else [text]
-            for number, piece in enumerate(cut, start=1):
-                yield piece, number == len(cut)
+            if not self._is_byte_level:
+                yield text, True
+                continue
+            n_left = len(text)
+            for piece in pieces(text):
+                n_left -= len(piece)
+                yield piece, n_left == 0
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:

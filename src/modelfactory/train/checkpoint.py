@@ -14,18 +14,21 @@ import os
 import pickle
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
-from modelfactory.errors import CheckpointDamaged
+from modelfactory.errors import CheckpointDamaged, StageFailed
 from modelfactory.train.loading import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.storage import WriteResult
@@ -37,7 +40,7 @@ State = dict[str, Any]
 """Flat: key -> tensor."""
 
 
-class _Writer(dcp.FileSystemWriter):
+class _Writer(FileSystemWriter):
     """Writes bytes that follow from the state alone."""
 
     def storage_meta(self) -> StorageMeta:
@@ -50,7 +53,7 @@ class _Writer(dcp.FileSystemWriter):
         Which equal strings are one object differs between a trainer that was resumed and one that was not.
         """
         super().finish(metadata, results)
-        with (self.path / _METADATA).open("wb") as file:  # type: ignore[operator]
+        with Path(self.path, _METADATA).open("wb") as file:
             pickler = pickle.Pickler(file, protocol=4)
             pickler.fast = True
             pickler.dump(metadata)
@@ -61,8 +64,8 @@ class _Writer(dcp.FileSystemWriter):
 def save(state: State, folder: Path) -> None:
     """Write a checkpoint into `folder`, which does not exist yet, and wait until it is on disk."""
     ordered = {key: state[key] for key in sorted(state)}
-    with _one_process():
-        dcp.save(ordered, storage_writer=_Writer(folder), no_dist=True)
+    with _one_process(folder):
+        dcp_save(ordered, storage_writer=_Writer(folder), no_dist=True)
     sums = {path.name: _facts(path) for path in sorted(folder.iterdir())}
     with (folder / SUMS).open("w", encoding="utf-8") as file:
         file.write(json.dumps(sums, indent=1, sort_keys=True) + "\n")
@@ -78,15 +81,15 @@ def load(folder: Path, prefix: str = "") -> State:
     """
     verify(folder)
     try:
-        reader = dcp.FileSystemReader(folder)
+        reader = FileSystemReader(folder)
         entries = reader.read_metadata().state_dict_metadata
         state = {key: _empty(entry) for key, entry in entries.items() if key.startswith(prefix)}
-        with _one_process():
-            dcp.load(state, storage_reader=reader, no_dist=True)
+        with _one_process(folder):
+            dcp_load(state, storage_reader=reader, no_dist=True)
     except Exception as error:  # the hashes agree, so the file was written so, or by another torch
         message = f"{folder}: cannot be read by torch {torch.__version__} ({type(error).__name__}: {error})"
         raise CheckpointDamaged(message) from error
-    return cast("State", state)
+    return state
 
 
 def verify(folder: Path) -> None:
@@ -108,11 +111,19 @@ def verify(folder: Path) -> None:
 
 
 @contextmanager
-def _one_process() -> Iterator[None]:
-    """Silence torch, which warns that it was asked for what it was asked for."""
+def _one_process(folder: Path) -> Iterator[None]:
+    """Silence torch, which warns that it is alone, and raise StageFailed from what went wrong.
+
+    Torch's CheckpointException is no Exception, and keeps what it wraps in a dictionary by rank.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable")
-        yield
+        try:
+            yield
+        except CheckpointException as error:
+            cause, _ = next(iter(error.failures.values()))
+            message = f"{folder}: the checkpoint failed ({type(cause).__name__}: {cause})"
+            raise StageFailed(message) from cause
 
 
 def _empty(entry: Any) -> Any:

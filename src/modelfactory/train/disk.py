@@ -27,20 +27,18 @@ def full_disk_named(folder: Path) -> Iterator[None]:
         free = shutil.disk_usage(folder).free
         message = (
             f"{folder}: no space left while writing ({free:,} bytes free). What was begun is thrown away and "
-            "earlier checkpoints stand. Make room (`factory gc --dry-run` shows what nothing needs), then run "
-            "again."
+            "earlier checkpoints stand. Make room (`factory gc --dry-run` shows what nothing needs), then "
+            "run again."
         )
         raise DiskFull(message) from error
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error`, and what caused it, through torch's CheckpointException, which keeps causes in a dict."""
+    """Yield `error` and all that it was raised from or during."""
     pending, seen = [error], set[int]()
     while pending:
         each = pending.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        yield each
-        inner = [failure[0] for failure in getattr(each, "failures", {}).values()]
-        pending.extend(cause for cause in (each.__cause__, each.__context__, *inner) if cause is not None)
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            pending.extend(cause for cause in (each.__cause__, each.__context__) if cause is not None)

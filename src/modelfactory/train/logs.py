@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from modelfactory.stage import OBSERVED, Progress
 
@@ -29,9 +29,11 @@ class StepLog:
     Metrics follow from the spec alone; whatever a clock says goes into `observed/`.
     """
 
-    def __init__(self, spec: TrainSegment, stream: Stream, output_dir: Path, site: Site) -> None:
+    def __init__(
+        self, spec: TrainSegment, stream: Stream, output_dir: Path, site: Site, vocab_size: int
+    ) -> None:
         self._spec, self._stream, self._site = spec, stream, site
-        self._flops_per_token = 0
+        self._flops_per_token = spec.model.flops_per_token(vocab_size, spec.seq_len)
         self._stack = ExitStack()
         (output_dir / OBSERVED).mkdir(exist_ok=True)
         self._metrics = self._open(output_dir / METRICS)
@@ -39,7 +41,7 @@ class StepLog:
         self._clock = time.perf_counter()
         self._reported = float("-inf")
 
-    def __enter__(self) -> StepLog:
+    def __enter__(self) -> Self:
         """Start the clock of the first step."""
         self._clock = time.perf_counter()
         return self
@@ -50,7 +52,7 @@ class StepLog:
         """Close both files."""
         self._stack.close()
 
-    def add(self, result: StepResult, *, step: int, lr: float, n_tokens: int, flops_per_token: int) -> None:
+    def add(self, result: StepResult, *, step: int, lr: float, n_tokens: int) -> None:
         """Write one step; `n_tokens` are those of the run up to and with it."""
         before = self._stream.n_tokens_to(step - 1)
         seconds = self._lap()
@@ -62,7 +64,7 @@ class StepLog:
             loss=result.loss,
             lr=lr,
             grad_norm=result.grad_norm,
-            flops=n_tokens * flops_per_token,
+            flops=n_tokens * self._flops_per_token,
             epochs=list(self._stream.epochs(step)),
         )
         _write(self._timing, step=step, seconds=round(seconds, 6), tokens_per_s=round(rate, 1))

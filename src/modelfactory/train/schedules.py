@@ -35,6 +35,9 @@ class Schedule(Protocol):
     def min_steps(self) -> int:
         """Return the fewest steps a run with this schedule can have."""
 
+    def __hash__(self) -> int:
+        """Return the hash of its values, as frozen dataclasses have it."""
+
 
 def _check(name: str, warmup_steps: int, final_share: float) -> None:
     place = f"{name}.warmup_steps"

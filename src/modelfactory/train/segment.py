@@ -42,14 +42,14 @@ class TrainSegment:
     to_step: int
     n_tokens_to_step: int
     """Labels of the steps 1 to `to_step`: fewer than full batches hold when a run ends within a step."""
-    schedule: Schedule = not_identity()
+    schedule: Schedule = not_identity()  # noqa: RUF009 - declares a field
     n_tokens: int = not_identity()
     """Labels of the whole run."""
     from_step: int = not_identity()
     """Where it continues; 0 for the start."""
 
     def __post_init__(self) -> None:
-        """Refuse a segment without steps, and whatever disagrees with the schedule or the number of tokens."""
+        """Refuse a segment without steps, steps past the run, and batches of broken sequences."""
         check_types(self)
         within = 0 <= self.from_step < self.to_step <= self.n_steps
         require(

@@ -21,8 +21,8 @@ _REPEATS = 5
 def measure(*, threads: int | None = None, compiled: bool = False) -> dict[str, Any]:
     """Return speeds of matrix products and of training a small decoder.
 
-    Takes about 5 seconds; with `compiled` up to a minute more, the first time. Other work on the machine makes
-    all of it slower. Leaves torch's threads and global generator as they were.
+    Takes about 5 seconds; with `compiled` up to a minute more, the first time. Other work on the machine
+    makes all of it slower. Leaves torch's threads and global generator as they were.
 
     Args:
         threads: to use; by default as many as torch uses.
@@ -103,7 +103,7 @@ class _Trial:
 
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._is_bf16):
             loss = self._loss_sum(self._tokens, self._tokens, self._valid)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self._module.zero_grad(set_to_none=True)
 
 

@@ -48,7 +48,8 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
         stream = open_stream(spec, inputs)
         vocab_size = load_tokenizer(inputs["tokenizer"]).vocab_size
         learner = _learner(spec, inputs, site, vocab_size)
-        _train(spec, learner, stream, output_dir, site, vocab_size)
+        with StepLog(spec, stream, output_dir, site, vocab_size) as log:
+            _train(spec, learner, stream, log, site)
         learner.refuse_non_finite()
         checkpoint.save(learner.state(), output_dir / FOLDER)
         _write_facts(spec, learner, output_dir, vocab_size)
@@ -86,18 +87,13 @@ def _learner(spec: TrainSegment, inputs: Mapping[str, Path], site: Site, vocab_s
     return learner
 
 
-def _train(
-    spec: TrainSegment, learner: Learner, stream: Stream, output_dir: Path, site: Site, vocab_size: int
-) -> None:
-    lrs = spec.lrs()
-    flops = spec.model.flops_per_token(vocab_size, spec.seq_len)
-    micro = site.micro_batch_tokens
-    with StepLog(spec, stream, output_dir, site) as log:
-        for step in range(spec.from_step + 1, spec.to_step + 1):
-            batch, lr = stream.batch(step), float(lrs[step - 1])
-            loss = gradient(learner, batch, seed=spec.seed, micro_batch_tokens=micro, stopping=site.stopping)
-            result = update(learner, stream, batch, loss, lr=lr, grad_clip=spec.grad_clip)
-            log.add(result, step=step, lr=lr, n_tokens=learner.n_tokens, flops_per_token=flops)
+def _train(spec: TrainSegment, learner: Learner, stream: Stream, log: StepLog, site: Site) -> None:
+    lrs, micro = spec.lrs(), site.micro_batch_tokens
+    for step in range(spec.from_step + 1, spec.to_step + 1):
+        batch, lr = stream.batch(step), float(lrs[step - 1])
+        loss = gradient(learner, batch, seed=spec.seed, micro_batch_tokens=micro, stopping=site.stopping)
+        result = update(learner, stream, batch, loss, lr=lr, grad_clip=spec.grad_clip)
+        log.add(result, step=step, lr=lr, n_tokens=learner.n_tokens)
 
 
 def _write_facts(spec: TrainSegment, learner: Learner, output_dir: Path, vocab_size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -51,7 +52,7 @@ def gradient(
     n_valid = max(batch.n_valid, 1)
     tokens = torch.from_numpy(batch.tokens).long()
     valid = torch.from_numpy(batch.valid)
-    for first, last in parts(*batch.valid.shape, micro_batch_tokens):
+    for first, last in parts(len(valid), valid.shape[1], micro_batch_tokens):
         if stopping():
             raise Stopped(f"stopped within step {batch.step}, which is not kept")
         if not batch.valid[first:last].any():
@@ -65,10 +66,10 @@ def gradient(
 
 
 def parts(n_rows: int, seq_len: int, micro_batch_tokens: int) -> Iterator[tuple[int, int]]:
-    """Yield first and last + 1 of rows that go through the model at once: as few parts, as equal, as can be."""
+    """Yield first and last + 1 of rows that go through the model at once: few and equal parts."""
     n_parts = -(-n_rows // max(micro_batch_tokens // seq_len, 1))
     bounds = [n_rows * n // n_parts for n in range(n_parts + 1)]
-    yield from zip(bounds[:-1], bounds[1:], strict=True)
+    yield from pairwise(bounds)
 
 
 def update(

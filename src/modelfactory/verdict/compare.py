@@ -11,6 +11,7 @@ from modelfactory.verdict.finding import Conclusion, Finding
 from modelfactory.verdict.grid import make_grid
 from modelfactory.verdict.paired import Paired, pair_up
 from modelfactory.verdict.power import Design, Need, further_seeds
+from modelfactory.verdict.seeds import PooledNoise
 from modelfactory.verdict.sentences import sentence
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def compare(
     paired: list[tuple[Pair, Measure, Paired]] = []
     for measure in measures:
         grid = make_grid(outcomes, measure, step)
-        found = ((pair, pair_up(grid, pair)) for pair in comparisons)
+        pooled = PooledNoise(grid)
+        found = [(pair, pair_up(grid, pair, pooled)) for pair in comparisons]
         paired += [(pair, measure, summed) for pair, summed in found if summed is not None]
     _refuse_untested(comparisons, paired)
     return _concluded(paired, alpha, power)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from modelfactory.verdict.finding import Covers
 from modelfactory.verdict.grid import Grid, make_grid
 from modelfactory.verdict.measure import Measure
-from modelfactory.verdict.seeds import FEW_DF, score_noise
+from modelfactory.verdict.seeds import FEW_DF, PooledNoise, SeedNoise
 from modelfactory.verdict.variance import Noise, item_variance, mean_squares
 
 if TYPE_CHECKING:
@@ -53,16 +53,17 @@ def estimate(
     found: list[Estimate] = []
     for measure in measures:
         grid = make_grid(outcomes, measure, step)
-        found += [_estimate(grid, variant, alpha) for variant in grid.steps]
+        pooled = PooledNoise(grid)
+        found += [_estimate(grid, variant, alpha, pooled) for variant in grid.steps]
     return found
 
 
-def _estimate(grid: Grid, variant: str, alpha: float) -> Estimate:
+def _estimate(grid: Grid, variant: str, alpha: float, pooled: PooledNoise) -> Estimate:
     rows = [row for (name, _), row in grid.rows.items() if name == variant]
     items = grid.covered(rows)
     scores, effective = grid.scores(rows, items)
     value = float(scores.mean())
-    noise, covers = _noise(grid, items, scores, effective)
+    noise, covers = _noise(pooled.of_score(items), scores, effective)
     half = None if noise is None else noise.half_width(alpha)
     return Estimate(
         variant=variant,
@@ -77,15 +78,14 @@ def _estimate(grid: Grid, variant: str, alpha: float) -> Estimate:
 
 
 def _noise(
-    grid: Grid, items: NDArray[np.int64], scores: NDArray[np.float64], effective: float
+    pooled: SeedNoise | None, scores: NDArray[np.float64], effective: float
 ) -> tuple[Noise | None, Covers]:
     squares = mean_squares(scores, effective)
     n_seeds, n_clusters = scores.shape
     if n_clusters == 1:
         return None, "nothing"
     variance, df = squares.seed / n_clusters, n_seeds - 1.0
-    pooled = score_noise(grid, items) if df < FEW_DF else None
-    if pooled is not None and pooled.df > df:
+    if pooled is not None and df < FEW_DF and pooled.df > df:
         variance, df = pooled.variance, pooled.df
     known = df > 0
     noise = Noise(

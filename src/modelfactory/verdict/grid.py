@@ -50,6 +50,8 @@ class Grid:
 
     def scores(self, rows: list[int], items: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
         """Return `cluster_scores` of some rows on some items."""
+        if len(items) == self.values.shape[1]:
+            return cluster_scores(self.values[rows], self.weights[rows], self.clusters)
         picked = np.ix_(np.asarray(rows), items)
         return cluster_scores(self.values[picked], self.weights[picked], self.clusters[items])
 
@@ -66,10 +68,10 @@ def make_grid(outcomes: Outcomes, measure: Measure, step: int | None = None) -> 
         InvalidInput: an item twice in one checkpoint, or one item in two clusters.
     """
     table = outcomes.where((outcomes.task == measure.task) & (outcomes.metric == measure.metric))
-    steps = _steps(table, step)
+    runs = set(zip(table.variant.tolist(), table.seed.tolist(), table.step.tolist(), strict=True))
+    steps = _steps(runs, step)
     wanted = np.array([steps.get(name) for name in table.variant.tolist()], dtype=object)
     kept = table.where((table.step == wanted).astype(bool))
-    behind = _behind(table, kept)
     keys = list(dict.fromkeys(zip(kept.variant.tolist(), kept.seed.tolist(), strict=True)))
     rows = {key: row for row, key in enumerate(keys)}
     at = np.array(
@@ -83,24 +85,23 @@ def make_grid(outcomes: Outcomes, measure: Measure, step: int | None = None) -> 
     return Grid(
         measure=measure,
         rows=rows,
-        steps={name: at_step for name, at_step in steps.items() if name in set(kept.variant.tolist())},
-        behind=behind,
+        steps={name: steps[name] for name, _ in keys},
+        behind=_behind(runs, set(rows)),
         clusters=clusters.astype(np.int64),
         values=_laid_out(shape, at, item, kept.value),
         weights=_laid_out(shape, at, item, kept.weight),
     )
 
 
-def _steps(table: Outcomes, step: int | None) -> dict[str, int]:
+def _steps(runs: set[tuple[str, int, int]], step: int | None) -> dict[str, int]:
     last: dict[str, int] = {}
-    for name, at_step in zip(table.variant.tolist(), table.step.tolist(), strict=True):
+    for name, _, at_step in runs:
         last[name] = max(last.get(name, at_step), at_step)
     return last if step is None else dict.fromkeys(last, step)
 
 
-def _behind(table: Outcomes, kept: Outcomes) -> dict[str, tuple[int, ...]]:
-    there = set(zip(kept.variant.tolist(), kept.seed.tolist(), strict=True))
-    missing = sorted(set(zip(table.variant.tolist(), table.seed.tolist(), strict=True)) - there)
+def _behind(runs: set[tuple[str, int, int]], there: set[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+    missing = sorted({(name, seed) for name, seed, _ in runs} - there)
     return {
         name: tuple(seed for other, seed in missing if other == name)
         for name in dict.fromkeys(n for n, _ in missing)

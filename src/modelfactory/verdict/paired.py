@@ -9,7 +9,7 @@ import numpy as np
 
 from modelfactory.errors import InvalidInput
 from modelfactory.verdict.finding import Covers
-from modelfactory.verdict.seeds import SeedNoise, choose, pooled_seed_noise
+from modelfactory.verdict.seeds import PooledNoise, SeedNoise, choose
 from modelfactory.verdict.variance import MeanSquares, Noise, item_variance, mean_squares
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Paired:
         return self.variant_value - self.baseline_value
 
 
-def pair_up(grid: Grid, pair: Pair) -> Paired | None:
+def pair_up(grid: Grid, pair: Pair, pooled: PooledNoise) -> Paired | None:
     """Return the paired comparison on the shared seeds and items; None where one side has no outcome.
 
     Raises:
@@ -114,15 +114,21 @@ def pair_up(grid: Grid, pair: Pair) -> Paired | None:
     if not items.size:
         raise _no_shared_item(grid, pair)
     notes = (*_seed_notes(grid, pair, base, other), *_item_notes(grid, rows, items), *_step_notes(grid, pair))
-    return _summed_up(grid, rows, items, notes)
+    return _summed_up(grid, rows, items, pooled.of_difference(items), notes)
 
 
-def _summed_up(grid: Grid, rows: list[int], items: NDArray[np.int64], notes: tuple[str, ...]) -> Paired:
+def _summed_up(
+    grid: Grid,
+    rows: list[int],
+    items: NDArray[np.int64],
+    pooled: SeedNoise | None,
+    notes: tuple[str, ...],
+) -> Paired:
     scores, effective = grid.scores(rows, items)
     n_seeds = len(rows) // 2
     scale = float(np.abs(scores).max())
     squares = mean_squares(scores[n_seeds:] - scores[:n_seeds], effective, scale=scale)
-    seeds = _seed_noise(grid, items, squares)
+    seeds = choose(_own_seed_noise(squares), pooled)
     noise = _noise(squares, seeds)
     base, other = float(scores[:n_seeds].mean()), float(scores[n_seeds:].mean())
     if squares.cluster == squares.residual == 0 and abs(other - base) <= 1e-12 * scale:
@@ -141,15 +147,14 @@ def _summed_up(grid: Grid, rows: list[int], items: NDArray[np.int64], notes: tup
     )
 
 
-def _seed_noise(grid: Grid, items: NDArray[np.int64], squares: MeanSquares) -> SeedNoise | None:
-    own = None
-    if squares.n_seeds > 1:
-        own = SeedNoise(
-            variance=squares.seed / squares.n_clusters,
-            df=squares.n_seeds - 1,
-            source="from this pair's own seeds",
-        )
-    return choose(own, pooled_seed_noise(grid, items))
+def _own_seed_noise(squares: MeanSquares) -> SeedNoise | None:
+    if squares.n_seeds == 1:
+        return None
+    return SeedNoise(
+        variance=squares.seed / squares.n_clusters,
+        df=squares.n_seeds - 1,
+        source="from this pair's own seeds",
+    )
 
 
 def _noise(squares: MeanSquares, seeds: SeedNoise | None) -> Noise | None:

@@ -38,21 +38,35 @@ class SeedNoise:
     """In words, for the statement of the model."""
 
 
-def pooled_seed_noise(grid: Grid, items: NDArray[np.int64]) -> SeedNoise | None:
-    """Return the seed noise of a paired difference from all runs that have outcomes of `items`.
+class PooledNoise:
+    """Seed noise from all runs of a grid, computed once for each set of items."""
 
-    None where no variant was trained with two seeds. Where variants share seeds, what a seed does to all of
-    them alike is taken out, as pairing does; where only one variant has several seeds it cannot be, and the
-    noise stated is an upper estimate.
-    """
-    keys, scores = _replicates(grid, items)
-    return (_two_way(keys, scores) or _one_way(keys, scores, of=2.0)) if keys else None
+    def __init__(self, grid: Grid) -> None:
+        """Keep the grid; nothing is computed yet."""
+        self._grid = grid
+        self._of_difference: dict[bytes, SeedNoise | None] = {}
+        self._of_score: dict[bytes, SeedNoise | None] = {}
 
+    def of_difference(self, items: NDArray[np.int64]) -> SeedNoise | None:
+        """Return the seed noise of a paired difference on `items`; None without replicates.
 
-def score_noise(grid: Grid, items: NDArray[np.int64]) -> SeedNoise | None:
-    """Return the seed noise of one variant's score, pooled within variants; None without replicates."""
-    keys, scores = _replicates(grid, items)
-    return _one_way(keys, scores, of=1.0) if keys else None
+        Where variants share seeds, what a seed does to all of them alike is taken out, as pairing does;
+        where only one variant has several seeds it cannot be, and the noise stated is an upper estimate.
+        """
+        name = items.tobytes()
+        if name not in self._of_difference:
+            keys, scores = _replicates(self._grid, items)
+            noise = (_two_way(keys, scores) or _one_way(keys, scores, of=2.0)) if keys else None
+            self._of_difference[name] = noise
+        return self._of_difference[name]
+
+    def of_score(self, items: NDArray[np.int64]) -> SeedNoise | None:
+        """Return the seed noise of one variant's score, pooled within variants; None without replicates."""
+        name = items.tobytes()
+        if name not in self._of_score:
+            keys, scores = _replicates(self._grid, items)
+            self._of_score[name] = _one_way(keys, scores, of=1.0) if keys else None
+        return self._of_score[name]
 
 
 def _replicates(grid: Grid, items: NDArray[np.int64]) -> tuple[list[tuple[str, int]], NDArray[np.float64]]:

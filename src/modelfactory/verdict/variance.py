@@ -111,13 +111,13 @@ def cluster_scores(
         clusters: per item, any integers.
     """
     weights = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, 1.0)
-    _, code = np.unique(clusters, return_inverse=True)
-    members = np.zeros((values.shape[1], int(code.max()) + 1))
-    members[np.arange(values.shape[1]), code] = 1.0
+    order = np.argsort(clusters, kind="stable")
+    starts = np.flatnonzero(np.diff(clusters[order], prepend=clusters[order[0]] - 1))
     total = weights.sum(axis=1, keepdims=True)
     metric = (weights * values).sum(axis=1, keepdims=True) / total
-    scores = metric + members.shape[1] * ((weights * (values - metric)) @ members) / total
-    heavy = (weights / total).mean(axis=0) @ members
+    apart = np.add.reduceat((weights * (values - metric))[:, order], starts, axis=1)
+    scores = metric + len(starts) * apart / total
+    heavy = np.add.reduceat((weights / total).mean(axis=0)[order], starts)
     return scores, float(1.0 / (heavy**2).sum())
 
 

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from modelfactory.errors import SpecError
+from modelfactory.spec import fingerprint, from_json, identity_json, to_json
+from modelfactory.train import WSD, AdamW, Cosine, TrainSegment, segment
+from tests.train.material import LLAMA, mixture, spec, training
+
+TABLE = {
+    "linear": [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2],
+    "1-sqrt": [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 0.5528, 0.3675, 0.2254, 0.1056],
+}
+
+
+@pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
+def test_warm_up_4_stable_2_decay_4(shape: Any) -> None:
+    schedule = WSD(warmup_steps=4, decay_steps=4, shape=shape)
+    shares = [schedule.lr_share(step, 10) for step in range(1, 11)]
+    assert shares == pytest.approx(TABLE[shape], abs=5e-5)
+
+
+def test_cosine_table() -> None:
+    schedule = Cosine(warmup_steps=4, final_share=0.0)
+    shares = [schedule.lr_share(step, 10) for step in range(1, 11)]
+    assert shares == pytest.approx(
+        [0.25, 0.5, 0.75, 1, 0.9505, 0.8117, 0.6113, 0.3887, 0.1883, 0.0495], abs=5e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "schedule", [WSD(warmup_steps=3, decay_steps=5), Cosine(warmup_steps=3, final_share=0.0)]
+)
+@pytest.mark.parametrize("n_steps", [8, 9, 100])
+def test_peak_at_the_last_warm_up_step_and_never_zero(schedule: Any, n_steps: int) -> None:
+    shares = [schedule.lr_share(step, n_steps) for step in range(1, n_steps + 1)]
+    assert shares[2] == 1.0 == max(shares)
+    assert min(shares) > 0
+    assert shares[3:] == sorted(shares[3:], reverse=True)
+
+
+def test_without_warm_up_the_first_step_has_the_peak() -> None:
+    assert WSD(warmup_steps=0, decay_steps=0).lr_share(1, 1) == 1.0
+    assert Cosine(warmup_steps=0).lr_share(1, 1000) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_final_share_is_where_the_curve_arrives() -> None:
+    for schedule in (
+        WSD(warmup_steps=1, decay_steps=900, final_share=0.2),
+        Cosine(warmup_steps=1, final_share=0.2),
+    ):
+        assert schedule.lr_share(1000, 1000) == pytest.approx(0.2, abs=1e-3)
+
+
+def test_steps_and_checkpoints() -> None:
+    ten = training()
+    assert ten.n_steps == 10
+    assert ten.checkpoint_steps == (3, 5, 8, 10)
+    assert replace(ten, n_checkpoints=1).checkpoint_steps == (10,)
+    assert replace(ten, n_checkpoints=100).checkpoint_steps == tuple(range(1, 11))
+
+
+BAD: list[tuple[Any, dict[str, Any], str]] = [
+    (AdamW, {"lr": -1, "weight_decay": 0.1}, "AdamW.lr: found -1.0, wanted a number above 0"),
+    (AdamW, {"lr": float("nan"), "weight_decay": 0.1}, "AdamW.lr: found nan, wanted a finite number"),
+    (AdamW, {"lr": 1e-3, "weight_decay": -0.1}, "AdamW.weight_decay: found -0.1"),
+    (AdamW, {"lr": 1e-3, "weight_decay": 0.1, "beta2": 1.0}, "AdamW.beta2: found 1.0"),
+    (AdamW, {"lr": 1e-3, "weight_decay": 0.1, "eps": 0}, "AdamW.eps: found 0"),
+    (Cosine, {"warmup_steps": -1}, "Cosine.warmup_steps: found -1"),
+    (Cosine, {"warmup_steps": 1, "final_share": 1.5}, "Cosine.final_share: found 1.5"),
+    (WSD, {"warmup_steps": 1, "decay_steps": -2}, "WSD.decay_steps: found -2"),
+    (WSD, {"warmup_steps": 1, "decay_steps": 2, "shape": "cubic"}, "WSD.shape: found 'cubic'"),
+    (training, {"n_tokens": 0}, "Training.n_tokens: found 0"),
+    (training, {"batch_tokens": 0}, "Training.batch_tokens: found 0"),
+    (training, {"seed": -1}, "Training.seed: found -1"),
+    (training, {"grad_clip": 0.0}, "Training.grad_clip: found 0.0"),
+    (training, {"precision": "fp16"}, "Training.precision: found 'fp16', wanted one of 'bf16', 'fp32'"),
+    (training, {"n_checkpoints": 0}, "Training.n_checkpoints: found 0"),
+    (
+        training,
+        {"schedule": WSD(warmup_steps=6, decay_steps=5)},
+        "11 steps of warm-up and decay in a run of 10",
+    ),
+    (spec, {"from_step": 5, "to_step": 5}, "TrainSegment.to_step: found '5 to 5'"),
+    (
+        spec,
+        {"to_step": 11},
+        "TrainSegment.to_step: found '0 to 11', wanted steps upwards from 0 to at most 10",
+    ),
+    (
+        spec,
+        {"batch_tokens": 100, "n_tokens": 1000},
+        "batch_tokens: found 100, wanted a multiple of seq_len 32",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "fields", "message"), BAD)
+def test_what_cannot_be_trained_is_refused_at_declaration(
+    make: Any, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        make(**fields)
+
+
+def test_a_segment_survives_json() -> None:
+    assert from_json(to_json(spec())) == spec()
+
+
+def of(to_step: int, from_step: int = 0, **changes: Any) -> TrainSegment:
+    return segment(training(**changes), LLAMA, mixture(), from_step=from_step, to_step=to_step)
+
+
+def test_identity_is_the_state_and_not_the_way_to_it() -> None:
+    assert fingerprint(of(8)) == fingerprint(of(8, from_step=3))
+    assert fingerprint(of(8)) != fingerprint(of(7))
+    assert '"from_step"' not in identity_json(of(8, from_step=3))
+
+
+def test_runs_share_what_they_agree_on() -> None:
+    stable = WSD(warmup_steps=2, decay_steps=3)
+    short, long = {"schedule": stable}, {"schedule": stable, "n_tokens": 20 * 128}
+    assert fingerprint(of(7, **short)) == fingerprint(of(7, **long))
+    assert fingerprint(of(8, **short)) != fingerprint(of(8, **long))  # the short one has begun its decay
+    assert fingerprint(of(3)) != fingerprint(of(3, **short))
+
+
+def test_a_step_that_is_cut_short_is_another_state() -> None:
+    flat = {"schedule": WSD(warmup_steps=2, decay_steps=0)}
+    cut, whole = of(10, **flat), of(10, n_tokens=10 * 128, **flat)
+    assert (cut.n_tokens_to_step, whole.n_tokens_to_step) == (1252, 1280)
+    assert fingerprint(cut) != fingerprint(whole)
+    assert fingerprint(of(9, **flat)) == fingerprint(of(9, n_tokens=10 * 128, **flat))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 4}, {"grad_clip": 2.0}, {"precision": "bf16"}, {"optimizer": AdamW(lr=1e-3, weight_decay=0.1)}],
+)
+def test_what_changes_the_state_changes_the_identity(change: dict[str, Any]) -> None:
+    assert fingerprint(of(5)) != fingerprint(of(5, **change))
+
+
+def test_rates_that_do_not_follow_from_the_schedule_are_refused() -> None:
+    with pytest.raises(SpecError, match="lrs_sha256"):
+        replace(spec(), lrs_sha256="0" * 64).lrs()
