@@ -13,7 +13,7 @@ import torch
 from modelfactory.errors import InvalidInput, StageFailed, Stopped
 from modelfactory.evaluate import BitsPerByte, CompleteFunction, Evaluate, NextLine
 from modelfactory.evaluate.stage import N_WARM, WARM, run
-from modelfactory.generate import LanguageModel
+from modelfactory.generate import Sampling, load_language_model
 from modelfactory.stage import Progress, Site
 from modelfactory.tokens import load_tokenizer
 from modelfactory.train import load_model
@@ -151,17 +151,14 @@ def test_scores_that_are_not_finite_are_refused(
         next(iter(module.parameters())).data.fill_(float("nan"))
         return module
 
-    monkeypatch.setattr("modelfactory.train.load_model", broken)
+    monkeypatch.setattr("modelfactory.generate.loading.load_model", broken)
     task = BitsPerByte(dataset=held_out, max_documents=5, max_bytes=300)
     with pytest.raises(StageFailed, match="5 of 5 items have no finite bits_per_byte"):
         carried_out(task, stages, site, tmp_path / "out")
 
 
 def test_a_checkpoint_writes(stages: dict[str, Path]) -> None:
-    from modelfactory.generate import Sampling
-
-    tokenizer = load_tokenizer(stages["tokenizer"])
-    model = LanguageModel(load_model(stages["checkpoint"]), tokenizer, max_seq_len=64)
+    model = load_language_model(stages["checkpoint"], stages["tokenizer"])
     sampling = Sampling(max_new_tokens=100, temperature=0.8, seed=1)
     (made,) = model.generate(["def add("], sampling)
     assert "".join(model.stream("def add(", sampling)) == made.text

@@ -15,7 +15,7 @@ from modelfactory.errors import SourceError, SpecError
 from modelfactory.evaluate import BitsPerByte, CompleteFunction, Document, Evaluate, NextLine
 from modelfactory.evaluate.bits_per_byte import first_bytes
 from modelfactory.evaluate.complete_function import _Function, body_of, is_won
-from modelfactory.evaluate.next_line import last_lines
+from modelfactory.evaluate.lines import last_lines
 from modelfactory.evaluate.python_source import PythonSource, n_statements, parse
 from modelfactory.generate import Completion, RollingScore, Score
 from modelfactory.spec import fingerprint, from_json, to_json

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelfactory.data.dataset import Dataset
 from modelfactory.evaluate.documents import Document, order, require_items
+from modelfactory.evaluate.lines import Pool, is_telling, last_lines, shuffled
 from modelfactory.evaluate.rounds import Found, candidates_of, in_rounds
 from modelfactory.evaluate.task import Answers, ItemOutcome, Prepared, check_task, require_counts
 from modelfactory.spec import not_identity, require
@@ -21,15 +21,8 @@ if TYPE_CHECKING:
     from modelfactory.generate.encoding import EncodedPair
     from modelfactory.generate.language_model import LanguageModel
 
-MIN_CHARACTERS = 8
-"""Of a line without its indentation: `else:` and `return` can be guessed anywhere."""
-MAX_CHARACTERS = 120
 MIN_LINES_BEFORE = 3
 """Lines of context at least."""
-LIKE_LENGTH = 1.25
-"""Distractors are at most this much longer or shorter than the true line."""
-MIN_POOL = 32
-"""Lines that distractors are drawn from at least, nearest in length first, where there are so many."""
 
 
 class _Item(NamedTuple):
@@ -100,7 +93,7 @@ class NextLine:
             SourceError: there are too few lines, or too few different ones to draw distractors from.
         """
         sampled = candidates_of(documents, self.n_items, f"{self.seed}", self._lines)
-        pool = _Pool(found.source.lines[n - 1].strip() for found in sampled.found for n in found.candidates)
+        pool = Pool(found.source.lines[n - 1].strip() for found in sampled.found for n in found.candidates)
         questions = self._questions(sampled.found, pool)
         require_items(
             len(questions),
@@ -137,7 +130,7 @@ class NextLine:
         ]
         return sorted(numbers, key=lambda n: order(self.seed, document.document_id, n))
 
-    def _questions(self, found: Sequence[Found], pool: _Pool) -> list[_Question]:
+    def _questions(self, found: Sequence[Found], pool: Pool) -> list[_Question]:
         """Make `n_items` questions, or as many as there are."""
         questions: list[_Question] = []
         for each, line in in_rounds(found):
@@ -147,64 +140,10 @@ class NextLine:
             key = order(self.seed, each.document.document_id, line)
             others = pool.like(true.strip(), self.n_choices - 1, key)
             if len(others) == self.n_choices - 1:
-                choices, answer = _shuffled(true, others, key)
+                choices, answer = shuffled(true, others, key)
                 context = last_lines(each.source.lines[: line - 1], self.context_bytes)
                 questions.append(_Question(each.document, line, context, choices, answer))
         return questions
-
-
-def is_telling(line: str) -> bool:
-    """Say whether a line is worth guessing."""
-    stripped = line.strip()
-    return MIN_CHARACTERS <= len(stripped) <= MAX_CHARACTERS and not stripped.startswith("#")
-
-
-def last_lines(lines: Sequence[str], n_bytes: int) -> str:
-    """Return the last lines that fit into `n_bytes`, each with its line break; at least a part of one."""
-    kept: list[str] = []
-    left = n_bytes
-    for line in reversed(lines):
-        left -= len(line.encode("utf-8")) + 1
-        if left < 0:
-            break
-        kept.append(line + "\n")
-    if not kept and lines:
-        return lines[-1].encode("utf-8")[-max(n_bytes - 1, 1) :].decode("utf-8", "ignore") + "\n"
-    return "".join(reversed(kept))
-
-
-class _Pool:
-    """Lines without indentation, by length."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = sorted(set(lines), key=lambda line: (len(line), line))
-        self._lengths = [len(line) for line in self._lines]
-
-    def like(self, line: str, n: int, key: str) -> list[str]:
-        """Draw `n` lines of like length, all different from `line`; fewer if there are not so many."""
-        start = bisect.bisect_left(self._lengths, len(line) / LIKE_LENGTH)
-        end = bisect.bisect_right(self._lengths, len(line) * LIKE_LENGTH)
-        missing = MIN_POOL - (end - start)
-        if missing > 0:
-            start, end = max(0, start - missing), min(len(self._lines), end + missing)
-        near = [other for other in self._lines[start:end] if other != line]
-        return [near[number] for number in _drawn(len(near), n, key)]
-
-
-def _drawn(n_things: int, n: int, key: str) -> Iterator[int]:
-    """Yield `n` different numbers below `n_things`, determined by `key` alone."""
-    left = list(range(n_things))
-    for number in range(min(n, n_things)):
-        yield left.pop(int(order(key, number)[:15], 16) % len(left))
-
-
-def _shuffled(true: str, others: Sequence[str], key: str) -> tuple[tuple[str, ...], int]:
-    """Give the others the true line's indentation, and the true line its place."""
-    indentation = true[: len(true) - len(true.lstrip())]
-    choices = [f"{indentation}{other}\n" for other in others]
-    answer = int(order(key, "place")[:15], 16) % (len(others) + 1)
-    choices.insert(answer, f"{indentation}{true.strip()}\n")
-    return tuple(choices), answer
 
 
 def _encoded(questions: Sequence[_Question], tokenizer: Encoder) -> Iterator[_Item]:

@@ -8,10 +8,11 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.errors import InvalidInput, Stopped
+from modelfactory.errors import Stopped
 from modelfactory.evaluate.documents import held_out
 from modelfactory.evaluate.results import write_results
-from modelfactory.spec import from_json, identity_json
+from modelfactory.generate.loading import load_language_model
+from modelfactory.spec import identity_json
 from modelfactory.stage import OBSERVED, Progress, Site
 from modelfactory.tokens.threads import tokenizer_threads
 from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
@@ -83,29 +84,10 @@ def _key(*parts: str) -> str:
 
 
 def _model(checkpoint: Path, tokenizer: Tokenizer, site: Site) -> LanguageModel:
-    """Load the checkpoint and check that the tokenizer is its own."""
-    from modelfactory.generate.language_model import BATCH_TOKENS, LanguageModel
-    from modelfactory.train import load_model, model_facts
+    from modelfactory.generate.language_model import BATCH_TOKENS
 
-    facts = model_facts(checkpoint)
-    _check_vocabulary(facts["vocab_size"], tokenizer, checkpoint)
-    return LanguageModel(
-        load_model(checkpoint),
-        tokenizer,
-        max_seq_len=from_json(facts["architecture"]).max_seq_len,
-        batch_tokens=min(site.micro_batch_tokens, BATCH_TOKENS),
-        on_batch=_Reporter(site),
-    )
-
-
-def _check_vocabulary(vocab_size: int, tokenizer: Tokenizer, checkpoint: Path) -> None:
-    if vocab_size != tokenizer.vocab_size:
-        raise InvalidInput(
-            place=str(checkpoint),
-            found=f"a model of {vocab_size} tokens beside a tokenizer of {tokenizer.vocab_size}",
-            wanted="the tokenizer the model was trained with",
-            remedy="Give the tokenizer stage that the training's tokens were made with.",
-        )
+    batch_tokens = min(site.micro_batch_tokens, BATCH_TOKENS)
+    return load_language_model(checkpoint, tokenizer, batch_tokens=batch_tokens, on_batch=_Reporter(site))
 
 
 @dataclass

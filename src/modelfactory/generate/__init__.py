@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.generate.answers import Completion, RollingScore, Score
 from modelfactory.generate.encoding import EncodedPair, Encoder, encode_pairs
+from modelfactory.generate.loading import load_language_model
 from modelfactory.generate.sampling import Sampling
 from modelfactory.generate.windows import Window, rolling_windows, windows_of_pair
 
@@ -39,6 +40,7 @@ __all__ = [
     "Score",
     "Window",
     "encode_pairs",
+    "load_language_model",
     "rolling_windows",
     "windows_of_pair",
 ]

@@ -10,8 +10,8 @@ from modelfactory.generate.sampling import Sampling
 
 BROKEN = "\ufffd"
 """What a decoder writes for bytes that are no character (yet)."""
-MAX_HELD = 4
-"""Tokens held back while a character is incomplete: UTF-8 has four bytes at most, a token one at least."""
+MAX_BROKEN = 3
+"""How many of them an incomplete character can be: byte-fallback decoders write one for each byte."""
 
 
 @dataclass
@@ -28,9 +28,12 @@ class Growing:
     """Whole characters so far, cut at a stop."""
     stopped: bool = False
     _anchor: int = 0
-    """Tokens from here to `_decoded` are in `text`, and are decoded again before new ones: some decoders
-    treat the first token otherwise."""
-    _decoded: int = 0
+    """Tokens before this are in `text` and are not decoded again."""
+    _whole: int = 0
+    """Tokens before this end with a whole character. Some of them are decoded again with the next ones:
+    there are decoders that treat the first token otherwise."""
+    _n_known: int = 0
+    """Characters of the tokens from `_anchor` on that are in `text`."""
     _given: int = 0
 
     def push(self, token: int) -> None:
@@ -50,13 +53,18 @@ class Growing:
         return self.text[start : self._given]
 
     def _decode(self, *, flush: bool) -> None:
-        before = self.encoder.decode(self.ids[self._anchor : self._decoded])
-        both = self.encoder.decode(self.ids[self._anchor :])
-        if both.endswith(BROKEN) and not flush and len(self.ids) - self._decoded < MAX_HELD:
-            return
-        self._anchor, self._decoded = self._decoded, len(self.ids)
+        decoded = self.encoder.decode(self.ids[self._anchor :])
+        n_broken = len(decoded) - len(decoded.rstrip(BROKEN))
+        fresh = decoded[self._n_known : len(decoded) - (0 if flush else min(n_broken, MAX_BROKEN))]
+        self._n_known += len(fresh)
+        self._extend(fresh)
+        if not n_broken:
+            self._anchor, self._whole = self._whole, len(self.ids)
+            self._n_known = len(self.encoder.decode(self.ids[self._anchor :]))
+
+    def _extend(self, fresh: str) -> None:
         n_before = len(self.text)
-        self.text += both[len(before) :]
+        self.text += fresh
         at = first_stop(self.text, self.sampling, n_before)
         if at is not None:
             self.text, self.stopped = self.text[:at], True

@@ -1,7 +1,7 @@
 """Causal attention as a module.
 
 Shapes: B batch, T time (position), S positions attended to, D d_model, H heads, K key/value heads,
-Q head_dim.
+Q head_dim, P = Q / 2 pairs of dimensions that turn together.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ class CausalAttention(nn.Module):
         self.out = Linear(spec.n_heads * spec.head_dim, d_model, bias=spec.out_bias, std=initial.residual_std)
         self.is_rotary = spec.rope is not None
         if spec.rope is not None:
-            cos_TQ, sin_TQ = _shared_rotations(spec.rope, spec.head_dim, context)
-            self.register_buffer("cos_TQ", cos_TQ, persistent=False)
-            self.register_buffer("sin_TQ", sin_TQ, persistent=False)
+            cos_TP, sin_TP = _shared_rotations(spec.rope, spec.head_dim, context)
+            self.register_buffer("cos_TP", cos_TP, persistent=False)
+            self.register_buffer("sin_TP", sin_TP, persistent=False)
 
     def forward(self, x_BTD: torch.Tensor, cache: AttentionCache | None = None) -> torch.Tensor:
         """Return y_BTD."""
         B, T, _ = x_BTD.shape
-        heads = (self.n_heads, self.n_kv_heads, self.n_kv_heads)
-        q_BHTQ, k_BKTQ, v_BKTQ = (
-            part.transpose(1, 2) for part in self.qkv(x_BTD).view(B, T, -1, self.head_dim).split(heads, dim=2)
+        n_turned = self.n_heads + self.n_kv_heads
+        qk_BTHQ, v_BTKQ = (
+            self.qkv(x_BTD).view(B, T, -1, self.head_dim).split((n_turned, self.n_kv_heads), dim=2)
         )
         if self.is_rotary:
-            q_BHTQ, k_BKTQ = self._rotated(q_BHTQ, cache), self._rotated(k_BKTQ, cache)
-        y_BHTQ = self._attend(q_BHTQ, k_BKTQ, v_BKTQ, cache)
+            qk_BTHQ = self._rotated(qk_BTHQ, 0 if cache is None else cache.n_tokens)
+        q_BTHQ, k_BTKQ = qk_BTHQ.split((self.n_heads, self.n_kv_heads), dim=2)
+        y_BHTQ = self._attend(q_BTHQ.transpose(1, 2), k_BTKQ.transpose(1, 2), v_BTKQ.transpose(1, 2), cache)
         return cast("torch.Tensor", self.out(y_BHTQ.transpose(1, 2).reshape(B, T, -1)))
 
     def new_cache(self, batch: int, max_len: int) -> AttentionCache:
@@ -85,15 +86,14 @@ class CausalAttention(nn.Module):
             q_BHTQ, k_BKSQ, v_BKSQ, attn_mask=mask_TS, enable_gqa=shared
         )
 
-    def _rotated(self, x_BHTQ: torch.Tensor, cache: AttentionCache | None) -> torch.Tensor:
+    def _rotated(self, x_BTHQ: torch.Tensor, start: int) -> torch.Tensor:
         """Turn each pair of dimensions by its angle, in float32 as the tables are."""
-        start = 0 if cache is None else cache.n_tokens
-        end = start + x_BHTQ.shape[2]
-        cos_TQ = cast("torch.Tensor", self.cos_TQ)[start:end]
-        sin_TQ = cast("torch.Tensor", self.sin_TQ)[start:end]
-        first, second = x_BHTQ.chunk(2, dim=-1)
-        turned = torch.cat((-second, first), dim=-1)
-        return (x_BHTQ * cos_TQ + turned * sin_TQ).to(x_BHTQ.dtype)
+        end = start + x_BTHQ.shape[1]
+        cos_TP = cast("torch.Tensor", self.cos_TP)[start:end, None]
+        sin_TP = cast("torch.Tensor", self.sin_TP)[start:end, None]
+        first, second = x_BTHQ.chunk(2, dim=-1)
+        turned = (first * cos_TP - second * sin_TP, second * cos_TP + first * sin_TP)
+        return torch.cat(turned, dim=-1).to(x_BTHQ.dtype)
 
 
 def _shared_rotations(rope: Rope, head_dim: int, context: BuildContext) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,8 +104,7 @@ def _shared_rotations(rope: Rope, head_dim: int, context: BuildContext) -> tuple
 
 
 def rotations(rope: Rope, head_dim: int, max_seq_len: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return cos_TQ and sin_TQ in float32; both halves of Q hold the same angles."""
+    """Return cos_TP and sin_TP in float32."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    angles = torch.outer(torch.arange(max_seq_len, dtype=torch.float32), 1.0 / rope.theta**exponents)
-    angles_TQ = torch.cat((angles, angles), dim=-1)
-    return angles_TQ.cos(), angles_TQ.sin()
+    angles_TP = torch.outer(torch.arange(max_seq_len, dtype=torch.float32), 1.0 / rope.theta**exponents)
+    return angles_TP.cos(), angles_TP.sin()

@@ -38,20 +38,15 @@ class Learner:
         self.fingerprint = ""
         """Of the stage whose state it holds."""
 
-    def fits(self, spec: TrainSegment, vocab_size: int, *, is_compiled: bool) -> bool:
-        """Say whether a segment can be trained with this module and optimizer."""
-        return self.key == _key(spec, vocab_size, is_compiled)
+    def fits(self, spec: TrainSegment, vocab_size: int, *, is_compiled: bool, fingerprint: str) -> bool:
+        """Say whether it holds the state of stage `fingerprint` and can go on as `spec` wants it."""
+        is_that_state = self.fingerprint == fingerprint != ""
+        return is_that_state and self.key == _key(spec, vocab_size, is_compiled)
 
     def loss_sum(self, tokens: torch.Tensor, labels: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         """Return the sum of the losses at the segment's precision."""
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.precision == "bf16"):
             return self._loss_sum(tokens, labels, valid)
-
-    def restart(self, spec: TrainSegment, vocab_size: int) -> None:
-        """Go back to step 0 with the seed of `spec`; what was compiled stays."""
-        fresh = cast("torch.nn.Module", spec.model.build(vocab_size, spec.seed))
-        self.module.load_state_dict(fresh.state_dict())
-        self._forget()
 
     def state(self) -> State:
         """Return all that the next step follows from, the tensors themselves and not copies."""

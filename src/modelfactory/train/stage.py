@@ -71,19 +71,18 @@ def open_stream(spec: TrainSegment, inputs: Mapping[str, Path]) -> Stream:
 
 
 def _learner(spec: TrainSegment, inputs: Mapping[str, Path], site: Site, vocab_size: int) -> Learner:
-    """Return a learner at `spec.from_step`: the live one, or one that is loaded or started."""
+    """Return a learner at `spec.from_step`: the live one, or one that is started or loaded."""
     live: Learner | None = site.warm.pop(_WARM, None)  # gone if this stage fails half way through a step
-    fitting = live if live is not None and live.fits(spec, vocab_size, is_compiled=site.compile) else None
-    if spec.from_step and fitting is not None and fitting.fingerprint == inputs["checkpoint"].name != "":
-        _check_place(spec, fitting.step, fitting.n_tokens, inputs["checkpoint"])
-        return fitting
-    learner = fitting or Learner(spec, vocab_size, is_compiled=site.compile)
-    if spec.from_step:
-        _check_model(spec, inputs["checkpoint"], vocab_size)
-        learner.load_state(checkpoint.load(inputs["checkpoint"] / FOLDER))
-        _check_place(spec, learner.step, learner.n_tokens, inputs["checkpoint"])
-    elif fitting is not None:
-        learner.restart(spec, vocab_size)
+    if spec.from_step == 0:
+        return Learner(spec, vocab_size, is_compiled=site.compile)
+    before = inputs["checkpoint"]
+    if live is not None and live.fits(spec, vocab_size, is_compiled=site.compile, fingerprint=before.name):
+        learner = live
+    else:
+        _check_model(spec, before, vocab_size)
+        learner = Learner(spec, vocab_size, is_compiled=site.compile)
+        learner.load_state(checkpoint.load(before / FOLDER))
+    _check_place(spec, learner.step, learner.n_tokens, before)
     return learner
 
 
