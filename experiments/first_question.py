@@ -1,4 +1,4 @@
-"""Does a Llama-like decoder learn Python better than a GPT-2-like one? Does removing repeated code help?
+"""Does a Llama-like decoder learn Python better than a GPT-2-like one, and does removing repeats help?
 
 Two decoders of equal size and two treatments of the same corpus, the Python standard library of this
 machine, each with three seeds. Files are held out by their content; every run is judged at four checkpoints
@@ -51,10 +51,10 @@ def variant(*, model: str, dedup: str, seed: int) -> Experiment:
         mixture=Mixture(parts=(Part(dataset=TRAIN[dedup], weight=1.0),)),
         model=MODELS[model],
         training=Training(
-            n_tokens=262_144,
-            batch_tokens=2_048,
-            optimizer=AdamW(lr=3e-3, weight_decay=0.1),
-            schedule=WSD(warmup_steps=10, decay_steps=32),
+            n_tokens=229_376,
+            batch_tokens=1_024,
+            optimizer=AdamW(lr=2e-3, weight_decay=0.1),
+            schedule=WSD(warmup_steps=24, decay_steps=96),
             seed=seed,
             precision="bf16",
             n_checkpoints=4,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import shutil
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -292,3 +293,22 @@ def test_the_end_of_text_token_is_trained_on(inputs: dict[str, Path]) -> None:
 
     tokenizer = load_tokenizer(inputs["tokenizer"])
     assert tokenizer.token_id(EOS) == tokenizer.eos_id
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not any(shutil.which(name) for name in ("c++", "g++", "clang++")), reason="needs a C++ compiler"
+)
+def test_compiled_is_the_same_function_and_resumes_to_the_same_bytes(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    whole = train(spec(precision="bf16"), inputs, tmp_path / "whole", compile=True)
+    half = train(spec(to_step=5, precision="bf16"), inputs, tmp_path / "half", compile=True)
+    rest = spec(from_step=5, precision="bf16")
+    resumed = train(rest, {**inputs, "checkpoint": half}, tmp_path / "resumed", compile=True)
+    content = (deterministic_files(stage) for stage in (whole, resumed))
+    one, other = ({name: body for name, body in each.items() if name.startswith("ch")} for each in content)
+    assert one == other
+    eager = lines(train(spec(precision="bf16"), inputs, tmp_path / "eager") / "metrics.jsonl")
+    for line, wanted in zip(lines(whole / "metrics.jsonl"), eager, strict=True):
+        assert line["loss"] == pytest.approx(wanted["loss"], rel=5e-3)
