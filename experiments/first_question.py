@@ -5,6 +5,8 @@ machine, each with three seeds. Files are held out by their content; every run i
 by bits per byte of held-out files, by picking the true next line among four, and by completing functions.
 """
 
+from typing import Literal
+
 from modelfactory import Comparison, Experiment
 from modelfactory.data import Dataset, ExactDedup, MaxLength, MinLength, Split, python_standard_library
 from modelfactory.evaluate import BitsPerByte, CompleteFunction, NextLine
@@ -22,7 +24,7 @@ DEDUP = {
 }
 
 
-def python_files(*, part: str, dedup: tuple[ExactDedup, ...]) -> Dataset:
+def python_files(*, part: Literal["train", "held_out"], dedup: tuple[ExactDedup, ...]) -> Dataset:
     """The standard library without its tests, without empty, tiny and huge files."""
     return Dataset(
         name="python",

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.cli.setting import say
+from modelfactory.errors import WorkFailed
 
 if TYPE_CHECKING:
     from modelfactory.plan import Plan
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 MIN_FLOPS = 3e13
 """Of one whole run, about 20 minutes on two slow cores; below, compiling cannot pay for itself."""
 KEY = "machine/speed"
+NEEDED = frozenset(
+    {
+        "eager_flops_per_s",
+        "compile_speedup",
+        "compile_seconds",
+        "bf16_peak_flops_per_s",
+        "fp32_peak_flops_per_s",
+        "faster_precision",
+    }
+)
+"""What is read here and by the doctor; a measurement that lacks one, of an earlier version, is made anew."""
 
 
 def wants_compile(choice: str, plan: Plan, store: Store) -> bool:
@@ -41,13 +53,29 @@ def wants_compile(choice: str, plan: Plan, store: Store) -> bool:
 def measured_speed(store: Store) -> dict[str, Any]:
     """Return the speeds of this machine, measured in a process of its own when they are not known yet."""
     known: dict[str, Any] | None = store.cache_get(KEY)
-    if known is None:
+    if known is None or not known.keys() >= NEEDED:
         say("measuring this machine once (about a minute) ...")
-        code = "import json; from modelfactory.train.speed import measure; print(json.dumps(measure(compiled=True)))"
-        answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        known = json.loads(answer.stdout.splitlines()[-1])
+        known = _measured()
         store.cache_put(KEY, known)
     return known
+
+
+def _measured() -> dict[str, Any]:
+    """Measure in a process of its own, which leaves no torch and no threads behind in this one.
+
+    Raises:
+        WorkFailed: it ended badly, with the last line of what it wrote.
+    """
+    program = (
+        "import json; from modelfactory.train.speed import measure; print(json.dumps(measure(compiled=True)))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    if answer.returncode:
+        last = (answer.stderr.strip().splitlines() or ["no output"])[-1]
+        message = f"measuring this machine ended with exit code {answer.returncode}: {last}. Use --compile off."
+        raise WorkFailed(message)
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found
 
 
 def _named(plan: Plan) -> list[tuple[str, Any]]:

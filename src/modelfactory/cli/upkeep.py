@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from modelfactory.store import Store
 
 LIBRARIES = (
-    "modelfactory", "torch", "numpy", "tokenizers", "daft", "pyiceberg", "pyarrow", "duckdb", "scipy", "plotly",
+    "modelfactory", "torch", "numpy", "tokenizers", "daft", "pyiceberg", "pyarrow", "scipy", "plotly",
 )  # fmt: skip
 LOW_DISK = 2 * 1024**3
 """Free bytes below which a run is likely to meet a full disk."""
