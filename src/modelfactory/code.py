@@ -284,10 +284,9 @@ def _versions(top_level: set[str]) -> dict[str, str]:
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Name the definitions that differ, as `module: a, b`."""
-    differing = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-    by_module: dict[str, list[str]] = {}
-    for key in differing:
-        module, _, name = key.partition(":")
-        by_module.setdefault(module, []).append(name)
-    return [f"{module} ({', '.join(names)})" for module, names in by_module.items()]
+    """Name the definitions that differ, as `module:name`.
+
+    Those that were edited come first: they are why others are reached now, or are reached no more.
+    """
+    differing = (key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+    return sorted(differing, key=lambda key: (not (key in before and key in after), key))

@@ -13,7 +13,9 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 import types
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,7 @@ from modelfactory.experiment import (
     default_comparisons,
 )
 from modelfactory.spec import collecting
+from modelfactory.spec.checking import checked_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,7 +181,7 @@ class _Trial:
         except InvalidInput as error:
             return error
         except Exception as error:  # noqa: BLE001 - whatever the user's file raises becomes one of its faults
-            return _raised(self.path, error)
+            return _wrong_arguments(error) or _raised(self.path, error)
         found = [*check_together(experiments), *check_comparisons(comparisons, experiments)]
         return InvalidInputs(found) if found else None
 
@@ -196,6 +199,26 @@ def _raised(path: Path, error: Exception) -> ExperimentError:
         wanted="a file that can be imported and whose experiments() returns a list",
         remedy="",
     )
+
+
+def _wrong_arguments(error: Exception) -> InvalidInput | None:
+    """Say which arguments of a function of this package were of another type than it declares.
+
+    Specs check their fields; a function that computes with its arguments first, as families of models do,
+    fails somewhere inside.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [str(frame.f_globals.get("__name__", "")) for frame in frames]
+    ours = [n for n, name in enumerate(names) if name.startswith("modelfactory.") and name != __name__]
+    frame = frames[ours[0]] if ours else None
+    called = frame.f_globals.get(frame.f_code.co_name) if frame is not None else None
+    if frame is None or not inspect.isfunction(called):
+        return None
+    with collecting() as faults:
+        for name, annotation in typing.get_type_hints(called).items():
+            if name in frame.f_locals:
+                checked_value(frame.f_locals[name], annotation, f"{called.__name__}.{name}")
+    return InvalidInputs(faults) if faults else None
 
 
 class _Calls(ast.NodeTransformer):

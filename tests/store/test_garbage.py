@@ -96,8 +96,8 @@ def test_a_stage_claimed_after_the_listing_is_not_removed(filled, monkeypatch):
     collector = filled._collector
     real = collector._find
 
-    def find_then_claim(keep):
-        found = real(keep)
+    def find_then_claim(keep, forgotten):
+        found = real(keep, forgotten)
         assert filled.claim(D, this_process())
         return found
 
@@ -110,8 +110,8 @@ def test_a_stage_named_after_the_listing_is_not_removed(filled, monkeypatch):
     collector = filled._collector
     real = collector._find
 
-    def find_then_name(keep):
-        found = real(keep)
+    def find_then_name(keep, forgotten):
+        found = real(keep, forgotten)
         filled.name_experiment("y", "y.py", "{}", {"tokens": E})
         return found
 

@@ -72,7 +72,9 @@ def _measured() -> dict[str, Any]:
     answer = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     if answer.returncode:
         last = (answer.stderr.strip().splitlines() or ["no output"])[-1]
-        message = f"measuring this machine ended with exit code {answer.returncode}: {last}. Use --compile off."
+        message = (
+            f"measuring this machine ended with exit code {answer.returncode}: {last}. Use --compile off."
+        )
         raise WorkFailed(message)
     found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
     return found

@@ -13,7 +13,7 @@ from rich.table import Table
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.setting import existing_store, find_stage
 from modelfactory.errors import CommandError
-from modelfactory.report.numbers import size, duration
+from modelfactory.report.numbers import duration, size
 from modelfactory.spec import json_difference
 
 if TYPE_CHECKING:
@@ -186,10 +186,7 @@ def sample(arguments: argparse.Namespace) -> Answer:
     with existing_store(arguments.workspace) as store:
         checkpoint, tokenizer = _checkpoint(store, arguments.checkpoint)
     pieces = _stream(arguments, checkpoint, tokenizer, prompt)
-    if arguments.json:
-        text = "".join(pieces)
-    else:
-        text = _written(prompt, pieces)
+    text = "".join(pieces) if arguments.json else _written(prompt, pieces)
     return Answer(data={"prompt": prompt, "text": text, "checkpoint": checkpoint.name})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+PIPED_WIDTH = 10_000
+"""Columns of what is not printed on a terminal."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,8 +56,19 @@ def _print(answer: Answer, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(answer.data, ensure_ascii=False, allow_nan=False) + "\n")
     else:
-        answer.text(Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty()))
+        _print_text(answer)
     sys.stdout.flush()
+
+
+def _print_text(answer: Answer) -> None:
+    """Fit the width of a terminal; in a pipe or a file cut and wrap nothing: it is searched there."""
+    if sys.stdout.isatty():
+        answer.text(Console(highlight=False))
+        return
+    buffer = io.StringIO()
+    answer.text(Console(file=buffer, width=PIPED_WIDTH, highlight=False, color_system=None))
+    lines = (line.rstrip() for line in buffer.getvalue().splitlines())
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
 def _refuse(error: InvalidInput, *, as_json: bool) -> int:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
+from rich.text import Text
 
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.setting import Setting, planned
+from modelfactory.code import changes
 from modelfactory.errors import CommandError
 from modelfactory.report.numbers import duration, flops, size
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from rich.console import Console
 
-    from modelfactory.plan import Plan, PlannedStage
+    from modelfactory.plan import Plan, PlannedStage, State
 
 MANY = 40
 """Stages up to which a plan lists each."""
+STATES: Final[tuple[State, ...]] = ("stored", "stale", "to run")
 
 
 def check(arguments: argparse.Namespace) -> Answer:
@@ -55,11 +59,20 @@ def plan(arguments: argparse.Namespace) -> Answer:
 def plan_json(made: Plan) -> dict[str, Any]:
     """Return a plan as `--json` prints it."""
     stages = [
-        {"id": s.id, "kind": s.kind, "label": s.label, "state": s.state, "reason": s.reason,
-         "experiments": list(s.experiments), "tokens": s.tokens, "flops": s.flops, "seconds": s.seconds,
-         "disk_bytes": s.disk_bytes}
-        for s in made.stages
-    ]  # fmt: skip
+        {
+            "id": stage.id,
+            "kind": stage.kind,
+            "label": stage.label,
+            "state": stage.state,
+            "reason": stage.reason,
+            "experiments": list(stage.experiments),
+            "tokens": stage.tokens,
+            "flops": stage.flops,
+            "seconds": stage.seconds,
+            "disk_bytes": stage.disk_bytes,
+        }
+        for stage in made.stages
+    ]
     totals = made.totals
     return {
         "stages": stages,
@@ -82,6 +95,8 @@ def print_plan(console: Console, made: Plan, *, every: bool) -> None:
     shown = made.stages if every or len(made.stages) <= MANY else missing if len(missing) <= MANY else []
     if shown:
         console.print(_stage_table(list(shown)))
+        for n, reason in enumerate(_reasons(shown), start=1):
+            console.print(f"[{n}] {reason}", markup=False)
     if len(shown) < len(made.stages):
         console.print(_kind_table(made))
         console.print("Every stage: factory plan FILE --all")
@@ -90,10 +105,17 @@ def print_plan(console: Console, made: Plan, *, every: bool) -> None:
 
 
 def _stage_table(stages: list[PlannedStage]) -> Table:
+    """Return one line for each stage; reasons, of which many stages share few, are numbered."""
+    numbers = {reason: n for n, reason in enumerate(_reasons(stages), start=1)}
     table = Table("stage", "kind", "what", "state", "why", box=None, pad_edge=False)
     for stage in stages:
-        table.add_row(stage.id[:10], stage.kind, stage.label, stage.state, stage.reason)
+        why = f"[{numbers[stage.reason]}]" if stage.reason else ""
+        table.add_row(stage.id[:10], stage.kind, Text(stage.label), stage.state, Text(why))
     return table
+
+
+def _reasons(stages: Iterable[PlannedStage]) -> list[str]:
+    return list(dict.fromkeys(stage.reason for stage in stages if stage.reason))
 
 
 def _kind_table(made: Plan) -> Table:
@@ -104,8 +126,8 @@ def _kind_table(made: Plan) -> Table:
         reasons = Counter(stage.reason for stage in of_kind if stage.reason).most_common(1)
         table.add_row(
             kind,
-            *(str(states[state]) for state in ("stored", "stale", "to run")),
-            reasons[0][0] if reasons else "",
+            *(str(states[state]) for state in STATES),
+            Text(reasons[0][0] if reasons else ""),
         )
     return table
 
@@ -114,11 +136,10 @@ def totals_lines(made: Plan) -> list[str]:
     """Return what a plan costs, in words."""
     totals = made.totals
     guess = "measured here" if totals.seconds_measured else "an assumption, see below"
+    work = f"{flops(totals.flops_to_train)} of {flops(totals.flops_requested)}"
     lines = [
-        f"{len(made.stages)} stages: {made.count('stored')} stored, {made.count('stale')} stale, "
-        f"{made.count('to run')} to run",
-        f"tokens: {totals.tokens_requested:,} asked for, {totals.tokens_to_train:,} to train "
-        f"({flops(totals.flops_to_train)} of {flops(totals.flops_requested)})",
+        f"{len(made.stages)} stages: {', '.join(f'{made.count(state)} {state}' for state in STATES)}",
+        f"tokens: {totals.tokens_requested:,} asked for, {totals.tokens_to_train:,} to train ({work})",
     ]
     if made.count("stored") < len(made.stages):
         lines.append(f"about {duration(totals.seconds)} ({guess}), {size(totals.disk_bytes)} of disk")
@@ -129,12 +150,31 @@ def totals_lines(made: Plan) -> list[str]:
 def _explained(setting: Setting, wanted: str) -> Answer:
     stage = _find(setting.plan, wanted)
     data = {
-        "id": stage.id, "kind": stage.kind, "label": stage.label, "state": stage.state, "reason": stage.reason,
-        "spec": stage.spec_json, "inputs": dict(stage.inputs), "pins": dict(stage.pins), "resumes": stage.resumes,
-        "experiments": list(stage.experiments), "code": dict(stage.code), "libraries": dict(stage.libraries),
-        "tokens": stage.tokens, "flops": stage.flops, "seconds": stage.seconds, "disk_bytes": stage.disk_bytes,
-    }  # fmt: skip
+        "id": stage.id,
+        "kind": stage.kind,
+        "label": stage.label,
+        "state": stage.state,
+        "reason": stage.reason,
+        "changed_code": _changed_code(setting, stage),
+        "spec": stage.spec_json,
+        "inputs": dict(stage.inputs),
+        "pins": dict(stage.pins),
+        "resumes": stage.resumes,
+        "experiments": list(stage.experiments),
+        "code": dict(stage.code),
+        "libraries": dict(stage.libraries),
+        "tokens": stage.tokens,
+        "flops": stage.flops,
+        "seconds": stage.seconds,
+        "disk_bytes": stage.disk_bytes,
+    }
     return Answer(data=data, text=lambda console: console.print_json(data=data))
+
+
+def _changed_code(setting: Setting, stage: PlannedStage) -> list[str]:
+    """Name every definition that differs from what the stored stage ran."""
+    record = setting.store.states([stage.id]).get(stage.id) if setting.store is not None else None
+    return changes(dict(record.code), dict(stage.code)) if record is not None else []
 
 
 def _find(made: Plan, wanted: str) -> PlannedStage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,8 @@ from modelfactory.errors import CommandError, WorkspaceError
 from modelfactory.findings import Verdict, judge
 from modelfactory.findings.report_data import report_data
 from modelfactory.live import Live
-from modelfactory.report import print_verdict, write_report
 from modelfactory.plan import note_speed
+from modelfactory.report import print_verdict, write_report
 from modelfactory.run import RunOptions, StageDone, carry_out
 from modelfactory.spec import canonical_json
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from modelfactory.report import ReportData
     from modelfactory.run import Event, Outcome
     from modelfactory.store import Store
 
@@ -58,6 +60,8 @@ def _first_question() -> Path:
 
 
 def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> Answer:
+    if report_to is not None:
+        _check_place(report_to)
     with planned(arguments, create=True, file=file) as setting:
         store = _opened(setting)
         for line in totals_lines(setting.plan):
@@ -66,11 +70,32 @@ def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> A
         verdict = _verdict(setting, store) if outcome.complete else None
         written = None
         if report_to is not None and verdict is not None:
-            data = report_data(setting.study, setting.plan, store, verdict)
-            written = write_report(data, report_to)
+            written = _written(report_data(setting.study, setting.plan, store, verdict), report_to)
     data = outcome.counts() | {"stopped": outcome.stopped, "report": str(written) if written else None}
     code = INTERRUPTED if outcome.stopped else int(not outcome.complete)
     return Answer(data=data, text=lambda console: _print_run(console, outcome, verdict, written), code=code)
+
+
+def _check_place(path: Path) -> None:
+    """Refuse a place for the report that cannot take it, before the work and not after it."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise _no_place(path, "a folder" if path.is_dir() else f"no writable folder {folder}")
+
+
+def _written(data: ReportData, path: Path) -> Path:
+    """Write the report; return where it is."""
+    try:
+        write_report(data, path)
+    except OSError as error:
+        raise _no_place(path, error.strerror or str(error)) from error
+    return path.absolute()
+
+
+def _no_place(path: Path, found: str) -> CommandError:
+    return CommandError(
+        place=f"report {path}", found=found, wanted="a file that can be written", remedy="Give another path."
+    )
 
 
 def _opened(setting: Setting) -> Store:
@@ -113,7 +138,7 @@ def _verdict(setting: Setting, store: Store, step: int | None = None) -> Verdict
 
 def _print_run(console: Console, outcome: Outcome, verdict: Verdict | None, written: Path | None) -> None:
     for failure in outcome.failed:
-        console.print(f"[bold]failed[/bold] {failure.label}: {failure.error}", markup=True)
+        console.print(f"failed {failure.label}: {failure.error}", style="bold", markup=False)
         console.print(f"  log: {failure.log}", markup=False)
     if verdict is not None:
         show_verdict(console, verdict)
@@ -123,7 +148,7 @@ def _print_run(console: Console, outcome: Outcome, verdict: Verdict | None, writ
         f"{counts['blocked']} blocked in {counts['seconds']:.1f} s"
     )
     if written is not None:
-        console.print(f"report: {written}")
+        console.print(f"report: {written}", markup=False)
 
 
 def show_verdict(console: Console, verdict: Verdict) -> None:
@@ -152,7 +177,7 @@ def report(arguments: argparse.Namespace) -> Answer:
     with planned(arguments, create=False) as setting:
         store = _stored(setting, arguments.workspace)
         data = report_data(setting.study, setting.plan, store, _verdict(setting, store))
-        written = write_report(data, arguments.output)
+        written = _written(data, arguments.output)
     return Answer(data={"report": str(written)}, text=lambda console: console.print(f"report: {written}"))
 
 

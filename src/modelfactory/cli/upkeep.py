@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+from rich.text import Text
 
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.compiling import measured_speed
@@ -38,7 +39,7 @@ def gc(arguments: argparse.Namespace) -> Answer:
     """Remove what no named experiment needs."""
     with existing_store(arguments.workspace) as store:
         _forget(store, arguments.forget, dry_run=arguments.dry_run)
-        found = store.gc(set(), arguments.dry_run, _dropper(store))
+        found = store.gc(set(), arguments.dry_run, _dropper(store), arguments.forget)
     listed = [{"what": g.kind, "id": g.name, "bytes": g.n_bytes, "why": g.reason} for g in found]
     total = sum(g.n_bytes for g in found)
     data = {"dry_run": arguments.dry_run, "garbage": listed, "bytes": total}
@@ -172,16 +173,20 @@ def _stages(store: Store, arguments: argparse.Namespace) -> list[Check]:
 
 def _speed(store: Store) -> Check:
     speed = measured_speed(store)
-    bf16, fp32 = speed["bf16_gflop_per_s"], speed["fp32_gflop_per_s"]
-    found = f"matrix product {bf16:,.0f} GFLOP/s in bf16, {fp32:,.0f} in fp32; compile {speed['compile_speedup']:.2f} x"
-    remedy = "bf16 is slower than fp32 here: use precision='fp32'."
-    return Check(name="speed", good=bf16 > fp32, found=found, remedy=remedy)
+    bf16, fp32 = (speed[f"{name}_peak_flops_per_s"] / 1e9 for name in ("bf16", "fp32"))
+    found = (
+        f"matrix product {bf16:,.0f} GFLOP/s in bf16, {fp32:,.0f} in fp32; "
+        f"training is faster in {speed['faster_precision']}; torch.compile {speed['compile_speedup']:.2f} x"
+    )
+    return Check(name="speed", good=True, found=found)
 
 
 def _print_checks(console: Console, checks: list[Check]) -> None:
-    table = Table("", "check", "found", "remedy", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for name in ("check", "state", "found", "remedy"):
+        table.add_column(name, overflow="fold")
     for check in checks:
-        table.add_row(
-            "ok" if check.good else "BAD", check.name, check.found, "" if check.good else check.remedy
-        )
+        state = Text("ok", "green") if check.good else Text("BAD", "bold red")
+        remedy = "" if check.good else check.remedy
+        table.add_row(Text(check.name), state, Text(check.found), Text(remedy))
     console.print(table)

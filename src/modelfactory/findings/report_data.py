@@ -180,7 +180,8 @@ def _drops(account: dict[str, Any], directory: Path) -> Iterator[Drop]:
 
 def _removed(account: dict[str, Any]) -> Iterator[str]:
     for unit, counted in account["removed"].items():
-        yield f"{counted['n']:,} repeated {unit} ({size(counted['n_bytes'])}) were taken out of kept documents."
+        n_bytes = size(counted["n_bytes"])
+        yield f"{counted['n']:,} repeated {unit} ({n_bytes}) were taken out of kept documents."
 
 
 def _node(stage: PlannedStage, records: Mapping[str, Record]) -> PlanNode:

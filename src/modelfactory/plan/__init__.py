@@ -1,8 +1,17 @@
 """Experiments to stages: merged, compared with what is stored, and priced."""
 
 from modelfactory.plan.cost import note_speed
-from modelfactory.plan.planned import Plan, PlannedStage, Totals
+from modelfactory.plan.planned import Plan, PlannedStage, State, Totals
 from modelfactory.plan.planning import plan_experiments
 from modelfactory.plan.sources import PinnedSources, pin_sources
 
-__all__ = ["PinnedSources", "Plan", "PlannedStage", "Totals", "note_speed", "pin_sources", "plan_experiments"]
+__all__ = [
+    "PinnedSources",
+    "Plan",
+    "PlannedStage",
+    "State",
+    "Totals",
+    "note_speed",
+    "pin_sources",
+    "plan_experiments",
+]

@@ -142,7 +142,8 @@ def _facts(path: Path) -> dict[str, Any]:
 def _vocabulary_of_file(path: str) -> int:
     from tokenizers import Tokenizer
 
-    return int(Tokenizer.from_file(path).get_vocab_size())
+    vocabulary = Tokenizer.from_file(path).get_vocab(with_added_tokens=True)
+    return max(vocabulary.values()) + 1  # ids may have gaps, and a model has a row for each id
 
 
 def note_speed(store: Store, stage: PlannedStage, *, seconds: float, threads: int) -> None:

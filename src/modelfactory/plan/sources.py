@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.data import Pin, check_dataset, pin, pin_file
@@ -59,10 +60,10 @@ def _pinners(experiments: Sequence[Experiment], cache: PinCache) -> dict[Any, Ca
     datasets = dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets)
     calls: dict[Any, Callable[[], Pin]] = {}
     for source in (source for dataset in datasets for source in dataset.sources):
-        calls.setdefault(source, lambda source=source: pin(source, cache))
+        calls.setdefault(source, partial(pin, source, cache))
     for tokenizer in (experiment.tokenizer for experiment in experiments):
         if isinstance(tokenizer, TokenizerFile):
-            calls.setdefault(tokenizer, lambda tokenizer=tokenizer: _pinned_tokenizer(tokenizer, cache))
+            calls.setdefault(tokenizer, partial(_pinned_tokenizer, tokenizer, cache))
     return calls
 
 

@@ -7,15 +7,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.code import changes, trace
+from modelfactory.data import Dataset
 from modelfactory.spec import json_difference, names_in, where_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from modelfactory.code import Code
     from modelfactory.plan.planned import PlannedStage
     from modelfactory.spec import Change
     from modelfactory.store import NamedExperiment, Record, Store
+
+
+MOST_NAMED = 3
+"""Changed definitions named in a reason; `factory plan --explain` names all."""
 
 
 def with_states(
@@ -67,8 +72,11 @@ class _Judge:
         return ""
 
     def _traced(self, stage: PlannedStage) -> Code:
-        """Trace by stage function and the classes of the spec; few pairs occur, however many stages."""
-        key = (stage.run, names_in(stage.spec))
+        """Trace by stage function and the classes of the spec; few pairs occur, however many stages.
+
+        A stage that reads the documents of a dataset runs none of the dataset's code: it gets their bytes.
+        """
+        key = (stage.run, names_in(stage.spec, without=None if stage.kind == "documents" else Dataset))
         if key not in self._code:
             self._code[key] = trace([stage.run, *sorted(key[1])])
         return self._code[key]
@@ -78,11 +86,16 @@ def _own_reason(stage: PlannedStage, record: Record) -> str:
     """Say what of the stage itself differs from what was stored under its name."""
     code = changes(dict(record.code), dict(stage.code))
     if code:
-        return f"code: {'; '.join(code)}"
+        return f"code: {_few(code)}"
     libraries = _library_changes(record.libraries, stage.libraries)
     if libraries:
-        return f"library: {', '.join(libraries)}"
+        return f"library: {_few(libraries)}"
     return _default_reason(stage, record)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" +{len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _library_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -136,6 +149,7 @@ class _History:
 
 def _against(stage: PlannedStage, record: Record) -> str:
     changed = _counting(json_difference(json.loads(record.spec_json), stage.spec_json), stage.spec)
+    changed = [change for change in changed if not change.path.endswith("_sha256")] or changed  # derived
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         return f"field {changed[0]}{more}"

@@ -12,21 +12,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def names_in(value: Any) -> frozenset[str]:
-    """Return `module:Name` of every class, and every function named by value, in a spec."""
+def names_in(value: Any, *, without: type | None = None) -> frozenset[str]:
+    """Return `module:Name` of every class, and every function named by value, in a spec.
+
+    Args:
+        value: a spec.
+        without: specs of this class, and all in them, are left out.
+    """
     if isinstance(value, tuple):
-        return frozenset().union(*(names_in(item) for item in value))
+        return frozenset().union(*(names_in(item, without=without) for item in value))
     if value is None or isinstance(value, (bool, int, float, str)):
         return frozenset()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _names_in_spec(value)  # type: ignore[arg-type]
+        return _names_in_spec(value, without)  # type: ignore[arg-type]
     return frozenset({object_name(value, "value")})
 
 
 @lru_cache(maxsize=16_384)
-def _names_in_spec(value: Any) -> frozenset[str]:
+def _names_in_spec(value: Any, without: type | None) -> frozenset[str]:
+    if without is not None and isinstance(value, without):
+        return frozenset()
     own = frozenset({object_name(type(value), "value")})
-    return own.union(*(names_in(getattr(value, field.name)) for field in dataclasses.fields(value)))
+    fields = dataclasses.fields(value)
+    return own.union(*(names_in(getattr(value, field.name), without=without) for field in fields))
 
 
 def where_paths(value: Any, place: str = "") -> Iterator[str]:

@@ -63,7 +63,14 @@ class Collector:
         self._experiments = experiments
         self._clock = clock
 
-    def gc(self, keep: set[str], *, dry_run: bool, dropping: Dropping | None) -> list[Garbage]:
+    def gc(
+        self,
+        keep: set[str],
+        *,
+        dry_run: bool,
+        dropping: Dropping | None,
+        forgotten: frozenset[str] = frozenset(),
+    ) -> list[Garbage]:
         """List garbage, and unless `dry_run` remove it; what could not be removed is not in the list.
 
         Args:
@@ -71,12 +78,14 @@ class Collector:
             dry_run: only list.
             dropping: called with the kind and the directory of each stage before its bytes go, for what the
                 stage owns elsewhere (its table in the lake).
+            forgotten: names of experiments that count for nothing, so that a dry run can say what forgetting
+                them would free.
         """
         if not dry_run:
             self._claims.bury()
             self._settle_orphans()
         last_named = self._last_named()
-        found = self._find(keep)
+        found = self._find(keep, forgotten)
         if dry_run:
             return found
         removed = [each for each in found if self._remove(each, last_named, dropping)]
@@ -84,18 +93,19 @@ class Collector:
             records.forget_texts(connection)
         return removed
 
-    def _find(self, keep: set[str]) -> list[Garbage]:
+    def _find(self, keep: set[str], forgotten: frozenset[str]) -> list[Garbage]:
         living = self._claims.living()
-        needed = self._needed(keep, living)
+        needed = self._needed(keep, living, forgotten)
         # A run writes its pins before anything names them: while one goes on, all are left alone.
         pins = [] if self._claims.others() else self._pins(needed)
         found = [*self._stages(needed), *self._lost_records(needed), *self._failures(needed)]
         return [*found, *self._logs(needed), *self._asides(living), *pins]
 
-    def _needed(self, keep: set[str], living: set[str]) -> set[str]:
+    def _needed(self, keep: set[str], living: set[str], forgotten: frozenset[str]) -> set[str]:
         roots = set(keep)
         for experiment in self._experiments.latest():
-            roots.update(experiment.stages.values())
+            if experiment.name not in forgotten:
+                roots.update(experiment.stages.values())
         roots.update(row[0] for row in self._database.rows("SELECT fingerprint FROM claims"))
         made = self._database.rows("SELECT fingerprint, made_by FROM records WHERE made_by != ''")
         roots.update(row["fingerprint"] for row in made if row["made_by"] in living)

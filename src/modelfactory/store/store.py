@@ -255,10 +255,18 @@ class Store:
         return self._experiments.forget(name)
 
     def gc(
-        self, keep: set[str], dry_run: bool, dropping: Callable[[str, Path], None] | None = None
+        self,
+        keep: set[str],
+        dry_run: bool,
+        dropping: Callable[[str, Path], None] | None = None,
+        forgotten: Iterable[str] = (),
     ) -> list[Garbage]:
-        """List what no named experiment, kept stage or running process needs; unless `dry_run`, remove it."""
-        return self._collector.gc(keep, dry_run=dry_run, dropping=dropping)
+        """List what no named experiment, kept stage or running process needs; unless `dry_run`, remove it.
+
+        Experiments whose names are in `forgotten` count for nothing; their names stay.
+        """
+        names = frozenset(forgotten)
+        return self._collector.gc(keep, dry_run=dry_run, dropping=dropping, forgotten=names)
 
     def note_throughput(self, kind: str, key: str, units_per_s: float) -> None:
         """Keep a measured speed of this machine."""
