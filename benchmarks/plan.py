@@ -88,12 +88,12 @@ def made_study(folder: Path) -> Path:
 def measured(words: list[str]) -> tuple[float, float]:
     """Return seconds and the largest memory in bytes of a command: the median of several runs."""
     command = [sys.executable, "-c", "from modelfactory.cli import main; main()", *words]
-    found = []
+    found, unit = [], 1 if sys.platform == "darwin" else 1_024
     for _ in range(TRIALS):
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
-        found.append((time.perf_counter() - began, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)))
+        found.append((time.perf_counter() - began, usage.ru_maxrss * unit))
         assert status == 0, f"{words} failed"
     return statistics.median(seconds for seconds, _ in found), max(n_bytes for _, n_bytes in found)
 

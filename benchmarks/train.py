@@ -22,6 +22,7 @@ from modelfactory.models import Llama
 from modelfactory.tokens import Batch
 from modelfactory.train import AdamW, Cosine, TrainSegment
 from modelfactory.train.learner import Learner
+from modelfactory.train.settings import torch_settings
 from modelfactory.train.steps import gradient, update
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def our_step(asked: argparse.Namespace) -> tuple[Step, int]:
 
     def step(number: int) -> float:
         batch = batch_of(asked, number)
-        loss = gradient(learner, batch, seed=0, micro_batch_tokens=asked.batch * asked.seq_len)
-        return update(learner, None, batch, loss, lr=LR, grad_clip=1.0).loss  # type: ignore[arg-type]
+        with torch_settings(asked.threads):  # as the training stage does
+            loss = gradient(learner, batch, seed=0, micro_batch_tokens=asked.batch * asked.seq_len)
+            return update(learner, None, batch, loss, lr=LR, grad_clip=1.0).loss  # type: ignore[arg-type]
 
     return step, model.n_parameters(asked.vocab_size)
 

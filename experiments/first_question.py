@@ -62,9 +62,9 @@ def variant(*, model: str, dedup: str, seed: int) -> Experiment:
             n_checkpoints=4,
         ),
         evaluations=(
-            BitsPerByte(dataset=HELD_OUT, max_documents=24, max_bytes=2_500),
-            NextLine(dataset=HELD_OUT, n_items=100, seed=0),
-            CompleteFunction(dataset=HELD_OUT, n_items=24, max_new_tokens=64, seed=0),
+            BitsPerByte(dataset=HELD_OUT, max_documents=32, max_bytes=1_500),
+            NextLine(dataset=HELD_OUT, n_items=80, context_bytes=256, seed=0),
+            CompleteFunction(dataset=HELD_OUT, n_items=32, max_new_tokens=24, seed=0),
         ),
     )
 

@@ -112,3 +112,23 @@ def test_libraries_have_versions() -> None:
     found = trace(["modelfactory.data.stage:run"]).libraries
     assert "pyarrow" in found
     assert "json" not in found
+
+
+def test_a_class_variable_is_code(folder: Path) -> None:
+    text = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+@dataclass(frozen=True)
+class Spec:
+    x: int = 1
+    flag: ClassVar[bool] = True
+"""
+    (folder / "user_code.py").write_text(text)
+    first = trace(["user_code:Spec"]).definitions
+    (folder / "user_code.py").write_text(text.replace("x: int = 1", "x: int = 2; y: int = 3"))
+    os.utime(folder / "user_code.py", ns=(1, 1))
+    assert trace(["user_code:Spec"]).definitions == first
+    (folder / "user_code.py").write_text(text.replace("= True", "= False"))
+    os.utime(folder / "user_code.py", ns=(2, 2))
+    assert trace(["user_code:Spec"]).definitions != first

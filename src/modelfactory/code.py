@@ -20,12 +20,15 @@ import sysconfig
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 PACKAGE = "modelfactory"
+WITHOUT_EFFECT = (f"{PACKAGE}.errors", f"{PACKAGE}.spec.checking")
+"""Modules that refuse bad values and change no good one: their wording and rules change no result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +70,8 @@ def trace(roots: Iterable[str]) -> Code:
         if (module_name, name) in seen:
             continue
         seen.add((module_name, name))
-        if module_name == f"{PACKAGE}.errors":
-            continue  # the wording of an error changes no result
+        if module_name in WITHOUT_EFFECT:
+            continue
         if source_file(module_name) is None:
             libraries.add(module_name.partition(".")[0])
             continue
@@ -216,47 +219,84 @@ def _imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple
         yield alias.asname or alias.name, base, alias.name
 
 
-def _definition(nodes: list[ast.stmt], package: str) -> _Definition:
-    stripped = [_Strip().visit(node) for node in nodes]
-    text = "\n".join(ast.dump(node) for node in stripped)
-    names: set[tuple[str, str]] = set()
-    imports: list[tuple[str, str, str]] = []
-    for node in stripped:
-        for inner in ast.walk(node):
-            if isinstance(inner, (ast.Import, ast.ImportFrom)):
-                imports.extend(_imported(inner, package))
-            elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
-                names.add((inner.value.id, inner.attr))
-            elif isinstance(inner, ast.Name):
-                names.add((inner.id, ""))
+class _Reader:
+    """Writes the syntax tree of a definition as text, and collects what it refers to, in one walk.
+
+    Left out is what changes no behaviour: docstrings, annotations, field lists of dataclasses.
+    """
+
+    def __init__(self, package: str) -> None:
+        self.text: list[str] = []
+        self.names: set[tuple[str, str]] = set()
+        self.imports: list[tuple[str, str, str]] = []
+        self._package = package
+
+    def read(self, node: ast.AST) -> None:
+        """Take in one node with all below it."""
+        self._collect(node)
+        self.text.append(f"({type(node).__name__}")
+        left_out = _LEFT_OUT.get(type(node), ())
+        for name in node._fields:
+            if name not in left_out:
+                value = getattr(node, name, None)
+                self._value(_behaving(node, value) if name == "body" else value)
+        self.text.append(")")
+
+    def _value(self, value: Any) -> None:
+        if isinstance(value, ast.AST):
+            self.read(value)
+        elif isinstance(value, list):
+            self.text.append("[")
+            for item in value:
+                self._value(item)
+            self.text.append("]")
+        else:
+            self.text.append(f"{value!r},")
+
+    def _collect(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name):
+            self.names.add((node.id, ""))
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            self.names.add((node.value.id, node.attr))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            self.imports.extend(_imported(node, self._package))
+
+
+_LEFT_OUT: Final[Mapping[type[ast.AST], tuple[str, ...]]] = MappingProxyType(
+    {
+        ast.FunctionDef: ("returns", "type_comment"),
+        ast.AsyncFunctionDef: ("returns", "type_comment"),
+        ast.arg: ("annotation", "type_comment"),
+        ast.AnnAssign: ("annotation",),
+        ast.Name: ("ctx",),
+        ast.Attribute: ("ctx",),
+    }
+)
+
+
+def _definition(nodes: Iterable[ast.stmt], package: str) -> _Definition:
+    reader = _Reader(package)
+    for node in nodes:
+        reader.read(node)
     # `module.attribute` is walked as an attribute and as a bare name; the bare one would mean all of it
-    with_attribute = {name for name, attribute in names if attribute}
-    kept = sorted((n, a) for n, a in names if a or n not in with_attribute)
-    return _Definition(hashlib.sha256(text.encode()).hexdigest()[:16], tuple(kept), tuple(imports))
+    with_attribute = {name for name, attribute in reader.names if attribute}
+    kept = sorted((n, a) for n, a in reader.names if a or n not in with_attribute)
+    digest = hashlib.sha256("".join(reader.text).encode("utf-8", "surrogatepass")).hexdigest()
+    return _Definition(digest[:16], tuple(kept), tuple(reader.imports))
 
 
-class _Strip(ast.NodeTransformer):
-    """Take out what changes no behaviour: docstrings, annotations, field lists of dataclasses."""
+def _behaving(node: ast.AST, body: Any) -> Any:
+    """Return the statements of a function or class without those that change no behaviour."""
+    if isinstance(node, ast.ClassDef) and any("dataclass" in ast.dump(each) for each in node.decorator_list):
+        body = [item for item in body if not _is_field(item)]
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return _without_strings(body)
+    return body
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
-        node.body = _without_strings(node.body)
-        return self.generic_visit(node)
 
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.annotation = None
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        body = _without_strings(node.body)
-        if any("dataclass" in ast.dump(decorator) for decorator in node.decorator_list):
-            body = [item for item in body if not isinstance(item, ast.AnnAssign)]
-        node.body = body or [ast.Pass()]
-        return self.generic_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.annotation = ast.Constant(value=None)
-        return self.generic_visit(node)
+def _is_field(item: ast.stmt) -> bool:
+    """Say whether a statement of a dataclass declares a field; a ClassVar is code."""
+    return isinstance(item, ast.AnnAssign) and "ClassVar" not in ast.dump(item.annotation)
 
 
 def _without_strings(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -269,7 +309,10 @@ def _without_strings(body: list[ast.stmt]) -> list[ast.stmt]:
             and isinstance(item.value.value, str)
         )
     ]
-    return kept or [ast.Pass()]
+    return kept or [_PASS]
+
+
+_PASS: Final = ast.Pass()
 
 
 def _versions(top_level: set[str]) -> dict[str, str]:

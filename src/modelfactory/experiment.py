@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -159,8 +159,10 @@ def _replicate_faults(experiments: list[Experiment]) -> Iterator[InvalidInput]:
     for experiment in experiments:
         by_variant.setdefault(experiment.variant, []).append(experiment)
     for variant, group in by_variant.items():
-        unlike = {_without_seed(experiment) for experiment in group}
-        if len(unlike) > 1 and len({experiment.name for experiment in group}) == len(group):
+        unlike = len({_without_seed(experiment) for experiment in group}) > 1
+        if unlike:  # fields that say where, not what, may differ
+            unlike = len({_identity_without_seed(experiment) for experiment in group}) > 1
+        if unlike and len({experiment.name for experiment in group}) == len(group):
             yield ExperimentError(
                 place=f"variant {variant!r}",
                 found=f"{len(group)} experiments that differ in more than their seed",
@@ -177,8 +179,14 @@ def _replicate_faults(experiments: list[Experiment]) -> Iterator[InvalidInput]:
             )
 
 
-def _without_seed(experiment: Experiment) -> str:
-    """Return an identity that replicates share: everything but the training seed."""
+def _without_seed(experiment: Experiment) -> tuple[object, ...]:
+    """Return a value that replicates share: everything but the name and the training seed."""
+    training = experiment.training
+    rest = tuple(getattr(training, field.name) for field in fields(training) if field.name != "seed")
+    return (experiment.tokenizer, experiment.mixture, experiment.model, experiment.evaluations, rest)
+
+
+def _identity_without_seed(experiment: Experiment) -> str:
     training = identity_json(experiment.training).replace(f'"seed":{experiment.training.seed}', '"seed":0')
     parts = (experiment.tokenizer, experiment.mixture, experiment.model, *experiment.evaluations)
     return "\n".join([training, *map(identity_json, parts)])

@@ -13,10 +13,12 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import sysconfig
 import traceback
 import types
 import typing
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +59,24 @@ def load_study(path: Path) -> Study:
     Raises:
         InvalidInputs: every fault of the file.
     """
-    text = _read(path)
-    tree = _parse(path, text)
-    faults = _faults(path, text, tree)
-    if faults:
-        raise InvalidInputs(faults)
-    return _study(path, _import(path))
+    tree = _parse(path, _read(path))
+    try:
+        study = _study(path, _import(path))
+        _refuse_together(study)
+    except (Exception, SystemExit) as error:
+        faults = _faults(path, tree)
+        raise InvalidInputs(faults or _as_faults(path, error)) from error
+    return study
+
+
+def _refuse_together(study: Study) -> None:
+    found = [*check_together(study.experiments), *check_comparisons(study.comparisons, study.experiments)]
+    if found:
+        raise InvalidInputs(found)
+
+
+def _as_faults(path: Path, error: BaseException) -> list[InvalidInput]:
+    return list(flattened(error)) if isinstance(error, InvalidInput) else [_raised(path, error)]
 
 
 def _read(path: Path) -> str:
@@ -101,6 +115,8 @@ def _refuse_hidden(path: Path, name: str) -> None:
     loaded = sys.modules.get(name)
     other = getattr(loaded, "__file__", None) if loaded is not None else None
     hidden = loaded is not None and (other is None or Path(other).resolve() != path.resolve())
+    other = other or _installed(name)
+    hidden = hidden or (loaded is None and other is not None)
     if name in sys.stdlib_module_names or hidden or not name.isidentifier():
         raise ExperimentError(
             place=str(path),
@@ -110,8 +126,13 @@ def _refuse_hidden(path: Path, name: str) -> None:
         )
 
 
-def _faults(path: Path, text: str, tree: ast.Module) -> list[InvalidInput]:
-    del text
+def _installed(name: str) -> str | None:
+    """Return where a library of this name lies, imported or not: a worker may import it later."""
+    found = PathFinder.find_spec(name, [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    return None if found is None else found.origin or str(found.submodule_search_locations)
+
+
+def _faults(path: Path, tree: ast.Module) -> list[InvalidInput]:
     _refuse_hidden(path, path.stem)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "experiments" for node in tree.body):
         return [
@@ -180,13 +201,13 @@ class _Trial:
             comparisons = _comparisons(self.path, self.module, experiments)
         except InvalidInput as error:
             return error
-        except Exception as error:  # noqa: BLE001 - whatever the user's file raises becomes one of its faults
+        except (Exception, SystemExit) as error:  # whatever the file raises becomes one of its faults
             return _wrong_arguments(error) or _raised(self.path, error)
         found = [*check_together(experiments), *check_comparisons(comparisons, experiments)]
         return InvalidInputs(found) if found else None
 
 
-def _raised(path: Path, error: Exception) -> ExperimentError:
+def _raised(path: Path, error: BaseException) -> ExperimentError:
     line = 0
     trace = error.__traceback__
     while trace is not None:
@@ -201,7 +222,7 @@ def _raised(path: Path, error: Exception) -> ExperimentError:
     )
 
 
-def _wrong_arguments(error: Exception) -> InvalidInput | None:
+def _wrong_arguments(error: BaseException) -> InvalidInput | None:
     """Say which arguments of a function of this package were of another type than it declares.
 
     Specs check their fields; a function that computes with its arguments first, as families of models do,

@@ -18,6 +18,7 @@ from modelfactory.errors import (
     SpecError,
     Stopped,
 )
+from modelfactory.models import GPT2
 from modelfactory.train import AdamW, load_model, segment
 from modelfactory.train import checkpoint as checkpoint_module
 from modelfactory.train.learner import Learner
@@ -82,8 +83,10 @@ def test_settings_of_the_process_are_put_back(inputs: dict[str, Path], tmp_path:
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.get_num_threads() == threads
     with torch_settings(threads + 1):
+        assert torch.are_deterministic_algorithms_enabled()
         assert torch.get_num_threads() == threads + 1
     assert torch.get_num_threads() == threads
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_the_model_comes_back(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -295,10 +298,33 @@ def test_the_end_of_text_token_is_trained_on(inputs: dict[str, Path]) -> None:
     assert tokenizer.token_id(EOS) == tokenizer.eos_id
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
+needs_compiler = pytest.mark.skipif(
     not any(shutil.which(name) for name in ("c++", "g++", "clang++")), reason="needs a C++ compiler"
 )
+torch_warns_of_itself = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+
+@pytest.mark.slow
+@needs_compiler
+@torch_warns_of_itself
+def test_threads_do_not_race_for_a_compiled_gradient() -> None:
+    """Few tokens, many times each, are what embeddings race for."""
+    module = GPT2(n_layers=1, d_model=128, n_heads=2, max_seq_len=256).build(32, seed=0)
+    tokens = torch.randint(20, (16, 257), generator=torch.Generator().manual_seed(0))
+    valid = torch.ones(16, 256, dtype=torch.bool)
+    found = set()
+    with torch_settings(2):
+        loss_sum = torch.compile(module.loss_sum, dynamic=False)
+        for _ in range(5):
+            module.zero_grad()
+            loss_sum(tokens[:, :-1], tokens[:, 1:], valid).backward()
+            found.add(module.embedding.weight.grad.numpy().tobytes())
+    assert len(found) == 1
+
+
+@pytest.mark.slow
+@needs_compiler
+@torch_warns_of_itself
 def test_compiled_is_the_same_function_and_resumes_to_the_same_bytes(
     inputs: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -158,10 +158,13 @@ def note_speed(store: Store, stage: PlannedStage, *, seconds: float, threads: in
 def price_key(stage: PlannedStage) -> str:
     """Return the key under which a stage's throughput is kept: stages of one key run equally fast."""
     if stage.kind == "train":
-        return f"{fingerprint(stage.spec.model)[:16]}/{stage.spec.precision}"
-    if stage.kind == "evaluate":
-        return fingerprint(stage.spec)[:16]
-    return "any"
+        return f"{_short_name(stage.spec.model)}/{stage.spec.precision}"
+    return _short_name(stage.spec) if stage.kind == "evaluate" else "any"
+
+
+@lru_cache(maxsize=4096)
+def _short_name(spec: Any) -> str:
+    return fingerprint(spec)[:16]
 
 
 def totals(

@@ -42,7 +42,7 @@ def plan_experiments(
     graph = _Graph(sources.by_source)
     roles = {experiment.name: graph.add(experiment) for experiment in listed}
     prices = Prices(store, threads=threads, graph=graph.stages, pins=graph.pins)
-    priced = [prices.priced(stage) for stage in graph.stages.values()]
+    priced = [prices.priced(stage) for stage in graph.named()]
     stages = with_states(priced, store, roles)
     total = totals(stages, listed, prices, jobs=jobs)
     return Plan(
@@ -63,7 +63,7 @@ class _Graph:
         self.pins: dict[str, Pin] = {}
         self._by_source = by_source
         self._datasets: dict[Dataset, str] = {}
-        self._users: dict[str, dict[str, None]] = {}
+        self._users: dict[str, list[str]] = {}
 
     def add(self, experiment: Experiment) -> dict[str, str]:
         """Add the stages of one experiment; return role -> fingerprint."""
@@ -78,9 +78,15 @@ class _Graph:
         return roles
 
     def _name(self, experiment: str, roles: Mapping[str, str]) -> None:
-        for fingerprint in dict.fromkeys(roles.values()):
-            stage = self.stages[fingerprint]
-            self.stages[fingerprint] = replace(stage, experiments=(*stage.experiments, experiment))
+        for fingerprint in set(roles.values()):
+            self._users.setdefault(fingerprint, []).append(experiment)
+
+    def named(self) -> list[PlannedStage]:
+        """Return the stages with the experiments that need them."""
+        return [
+            replace(stage, experiments=tuple(self._users[fingerprint]))
+            for fingerprint, stage in self.stages.items()
+        ]
 
     def _put(
         self,

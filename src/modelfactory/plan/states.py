@@ -84,8 +84,8 @@ class _Judge:
 
 def _own_reason(stage: PlannedStage, record: Record) -> str:
     """Say what of the stage itself differs from what was stored under its name."""
-    code = changes(dict(record.code), dict(stage.code))
-    if code:
+    if record.code != stage.code:
+        code = changes(dict(record.code), dict(stage.code))
         return f"code: {_few(code)}"
     libraries = _library_changes(record.libraries, stage.libraries)
     if libraries:

@@ -8,7 +8,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from modelfactory.spec.writing import IMPORT, TYPE, object_name, to_json
+from modelfactory.spec.writing import IMPORT, TYPE, class_name, to_json
 
 
 def dumps(data: Any) -> str:
@@ -47,7 +47,7 @@ def _spec_identity(value: Any) -> dict[str, Any]:
         for field in dataclasses.fields(value)
         if field.metadata.get("identity", True) and not _holds_default(field, getattr(value, field.name))
     }
-    return {TYPE: object_name(type(value), type(value).__name__), **body}
+    return {TYPE: class_name(type(value)), **body}  # type: ignore[arg-type]
 
 
 def _holds_default(field: dataclasses.Field[Any], value: Any) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.spec.writing import object_name
+from modelfactory.spec.writing import class_name, object_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def names_in(value: Any, *, without: type | None = None) -> frozenset[str]:
 def _names_in_spec(value: Any, without: type | None) -> frozenset[str]:
     if without is not None and isinstance(value, without):
         return frozenset()
-    own = frozenset({object_name(type(value), "value")})
+    own = frozenset({class_name(type(value))})  # type: ignore[arg-type]
     fields = dataclasses.fields(value)
     return own.union(*(names_in(getattr(value, field.name), without=without) for field in fields))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+from functools import lru_cache
 from typing import Any
 
 from modelfactory.errors import SpecError
@@ -21,12 +22,14 @@ def to_json(value: Any, place: str = "") -> Any:
     Raises:
         SpecError: something in `value` cannot be written, with its dotted path.
     """
+    if type(value) in _PLAIN:
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         body = {
             field.name: to_json(getattr(value, field.name), _below(place, field.name))
             for field in dataclasses.fields(value)
         }
-        return {TYPE: object_name(type(value), place or type(value).__name__), **body}
+        return {TYPE: class_name(type(value)), **body}
     if isinstance(value, tuple):
         return [to_json(item, f"{place}[{n}]") for n, item in enumerate(value)]
     if value is None or isinstance(value, (bool, int, str)):
@@ -41,6 +44,15 @@ def to_json(value: Any, place: str = "") -> Any:
             remedy="Use a tuple (of pairs, in place of a dict).",
         )
     return {IMPORT: object_name(value, place or "value")}
+
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
+@lru_cache(maxsize=4096)
+def class_name(cls: type) -> str:
+    """Return `module:Name` of a class; see `object_name`."""
+    return object_name(cls, cls.__name__)
 
 
 def _below(place: str, name: str) -> str:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
+from torch.utils import deterministic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,11 +14,23 @@ if TYPE_CHECKING:
 
 @contextmanager
 def torch_settings(threads: int) -> Iterator[None]:
-    """Use `threads` threads inside the block; leave them and the global generator as they were."""
+    """Use `threads` threads and deterministic algorithms inside the block; put back those and the generator.
+
+    Without the latter, a compiled embedding adds up its gradient in an order that threads race for: with two of
+    them every step gave other bytes.
+    """
     threads_before = torch.get_num_threads()
+    was_strict, was_filled = (
+        torch.are_deterministic_algorithms_enabled(),
+        deterministic.fill_uninitialized_memory,
+    )
     torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    deterministic.fill_uninitialized_memory = False  # costs time, and finds mistakes we do not make
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
         torch.set_num_threads(threads_before)
+        torch.use_deterministic_algorithms(was_strict)
+        deterministic.fill_uninitialized_memory = was_filled

@@ -1,0 +1,175 @@
+"""From a file to a study, or to all of its faults."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from modelfactory.errors import InvalidInput, InvalidInputs
+from modelfactory.loading import flattened, load_study
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+GOOD = '''\
+"""Is it a question?"""
+
+from modelfactory import Comparison, Experiment
+from modelfactory.data import Dataset, Files, Split
+from modelfactory.evaluate import BitsPerByte
+from modelfactory.models import GPT2
+from modelfactory.tokens import BPE, Mixture, Part
+from modelfactory.train import AdamW, Cosine, Training
+
+SOURCE = Files(root=".", pattern="*.py", not_utf8="drop")
+SIDES = {
+    part: Dataset(
+        name="a", sources=(SOURCE,), filters=(), dedup=(), split=Split(part=part, held_out_share=0.5)
+    )
+    for part in ("train", "held_out")
+}
+
+
+def variant(name: str, seed: int) -> Experiment:
+    return Experiment(
+        name=f"{name}/seed={seed}",
+        tokenizer=BPE(vocab_size=300, dataset=SIDES["train"]),
+        mixture=Mixture(parts=(Part(dataset=SIDES["train"], weight=1.0),)),
+        model=GPT2(n_layers=1, d_model=8 if name == "small" else 16, n_heads=2, max_seq_len=8),
+        training=Training(
+            n_tokens=64,
+            batch_tokens=16,
+            optimizer=AdamW(lr=1e-3, weight_decay=0.1),
+            schedule=Cosine(warmup_steps=1),
+            seed=seed,
+        ),
+        evaluations=(BitsPerByte(dataset=SIDES["held_out"], max_documents=1, max_bytes=10),),
+    )
+
+
+def experiments() -> list[Experiment]:
+    return [variant(name, seed) for name in ("small", "large") for seed in (1, 2)]
+'''
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Return what writes a study with replaced pieces; modules of the test are forgotten after it."""
+    before, path = set(sys.modules), list(sys.path)
+
+    def written(*edits: tuple[str, str], name: str = "a_study.py", text: str = GOOD) -> Path:
+        for old, new in edits:
+            assert text.count(old) == 1, (old, text.count(old))
+            text = text.replace(old, new)
+        file = tmp_path / name
+        file.write_text(text)
+        return file
+
+    yield written
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def faults(file: Path) -> list[InvalidInput]:
+    with pytest.raises(InvalidInput) as caught:
+        load_study(file)
+    return list(flattened(caught.value))
+
+
+def test_a_good_file(write: Callable[..., Path]) -> None:
+    file = write()
+    study = load_study(file)
+    assert study.question == "Is it a question?"
+    assert study.file == file.resolve()
+    assert [e.variant for e in study.experiments] == ["small", "small", "large", "large"]
+    assert [(c.baseline, c.variant) for c in study.comparisons] == [("small", "large")]
+
+
+def test_an_edited_file_is_read_anew(write: Callable[..., Path]) -> None:
+    load_study(write())
+    assert load_study(write(("Is it a question?", "And now?"))).question == "And now?"
+
+
+def test_all_faults_at_once(write: Callable[..., Path]) -> None:
+    found = faults(write(
+        ("lr=1e-3", "lr=-1.0"),
+        ("vocab_size=300", "vocab_size=3, special=()"),
+        ("weight=1.0", "weight=0.0"),
+        ("Cosine(warmup_steps=1)", "Cosine(warmup_steps=1, warmup=1)"),
+        ("batch_tokens=16", "batch_tokens=12"),
+    ))  # fmt: skip
+    told = "\n".join(map(str, found))
+    for words in ("AdamW.lr", "BPE.vocab_size", "'special'", "Part.weight", "'warmup'", "batch_tokens"):
+        assert words in told
+    assert len(found) == len({str(fault) for fault in found})
+    assert all(fault.found and fault.wanted for fault in found)
+
+
+def test_a_missing_field(write: Callable[..., Path]) -> None:
+    (fault,) = faults(write(("Cosine(warmup_steps=1)", "Cosine()")))
+    assert (fault.found, fault.remedy) == ("no warmup_steps", "Give warmup_steps.")
+
+
+def test_an_unknown_field_has_its_line_and_the_closest_name(write: Callable[..., Path]) -> None:
+    (fault,) = faults(write(("batch_tokens=16,", "batch_tokens=16, grad_clp=1.0,")))
+    assert fault.place.endswith("a_study.py:29: Training")
+    assert (fault.found, fault.remedy) == ("an unknown field 'grad_clp'", "Did you mean 'grad_clip'?")
+
+
+@pytest.mark.parametrize(
+    ("edit", "place", "found"),
+    [
+        (("def experiments()", "def trials()"), "a_study.py", "no function `experiments`"),
+        (("return [variant(name, seed) for", "return [] and [variant(name, seed) for"), "experiments()", "[]"),
+        (("return [variant(name, seed) for", "return [name for"), "experiments()", "['small'"),
+        (("seed in (1, 2)]", "seed in (1, 2) if 1 / 0]"), "a_study.py:4", "ZeroDivisionError"),
+        (("from modelfactory.train", "from modelfactory.trane"), "a_study.py:8", "ModuleNotFoundError"),
+        (("def experiments()", "def experiments("), "a_study.py:4", "SyntaxError"),
+        (("SOURCE =", "raise SystemExit(0)\nSOURCE ="), "a_study.py:1", "SystemExit"),
+        (("n_layers=1", "n_layers='1'"), "GPT2.n_layers", "'1'"),
+        (("seed in (1, 2)", "seed in (1, 1)"), "experiment 'small/seed=1'", "2 experiments of this name"),
+    ],
+)
+def test_single_faults(write: Callable[..., Path], edit: tuple[str, str], place: str, found: str) -> None:
+    told = faults(write(edit))
+    assert any(place in fault.place and found in fault.found for fault in told), told
+
+
+def test_a_comparison_of_nobody(write: Callable[..., Path]) -> None:
+    text = GOOD + '\n\ndef comparisons():\n    return [Comparison(baseline="small", variant="larger")]\n'
+    (fault,) = faults(write(text=text))
+    assert (fault.place, fault.remedy) == ("comparisons()[0].variant", "Did you mean 'large'?")
+
+
+@pytest.mark.parametrize("name", ["json.py", "torch.py", "two words.py", "2nd.py", "modelfactory.py"])
+def test_a_name_that_hides_another_module(write: Callable[..., Path], name: str) -> None:
+    (fault,) = faults(write(name=name))
+    assert fault.remedy == "Rename the file."
+
+
+def test_no_file_no_text(tmp_path: Path) -> None:
+    (tmp_path / "question.py").write_text(GOOD)
+    (fault,) = faults(tmp_path / "qestion.py")
+    assert fault.remedy == "Did you mean 'question.py'?"
+    (tmp_path / "latin.py").write_bytes(b"# caf\xe9\n")
+    (fault,) = faults(tmp_path / "latin.py")
+    assert "utf-8" in fault.found
+    (fault,) = faults(tmp_path)
+    assert "directory" in fault.found
+
+
+def test_one_fault_reads_as_one(write: Callable[..., Path]) -> None:
+    with pytest.raises(InvalidInputs) as caught:
+        load_study(write(("lr=1e-3", "lr=-1.0")))
+    assert str(caught.value).startswith("AdamW.lr: found -1.0, wanted")
+
+
+def test_nothing_is_left_on_the_path_after_a_fault(write: Callable[..., Path]) -> None:
+    file = write(("lr=1e-3", "lr=-1.0"))
+    faults(file)
+    assert "a_study" not in sys.modules or sys.modules["a_study"].__file__ == str(file)
