@@ -39,8 +39,8 @@ TRAIN = {name: python_files(part="train", dedup=dedup) for name, dedup in DEDUP.
 HELD_OUT = python_files(part="held_out", dedup=DEDUP["deduplicated"][:1])
 
 MODELS = {
-    "gpt2": GPT2(n_layers=4, d_model=128, n_heads=4, max_seq_len=256),
-    "llama": Llama(n_layers=4, d_model=128, n_heads=4, max_seq_len=256, tied=True),
+    "gpt2": GPT2(n_layers=4, d_model=128, n_heads=2, max_seq_len=256),
+    "llama": Llama(n_layers=4, d_model=128, n_heads=2, d_ff=368, max_seq_len=256, tied=True),
 }
 SEEDS = (1, 2, 3)
 
@@ -53,10 +53,10 @@ def variant(*, model: str, dedup: str, seed: int) -> Experiment:
         mixture=Mixture(parts=(Part(dataset=TRAIN[dedup], weight=1.0),)),
         model=MODELS[model],
         training=Training(
-            n_tokens=229_376,
+            n_tokens=196_608,
             batch_tokens=1_024,
             optimizer=AdamW(lr=2e-3, weight_decay=0.1),
-            schedule=WSD(warmup_steps=24, decay_steps=96),
+            schedule=WSD(warmup_steps=24, decay_steps=80),
             seed=seed,
             precision="bf16",
             n_checkpoints=4,

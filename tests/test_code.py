@@ -101,7 +101,12 @@ def test_what_does_not_count(folder: Path, name: str, before: str, after: str) -
         ("user_code.py", "LIMIT = 3", "LIMIT = 4", "user_code:LIMIT"),
         ("user_code.py", "len(text)", "2 * len(text)", "user_code:helper"),
         ("other_code.py", "def shared():\n    return 0", "def shared():\n    return 1", "other_code:shared"),
-        ("other_code.py", "by_attribute():\n    return 0", "by_attribute():\n    return 1", "other_code:by_attribute"),
+        (
+            "other_code.py",
+            "by_attribute():\n    return 0",
+            "by_attribute():\n    return 1",
+            "other_code:by_attribute",
+        ),
     ],
 )
 def test_what_counts(folder: Path, name: str, before: str, after: str, named: str) -> None:

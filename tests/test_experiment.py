@@ -25,7 +25,11 @@ def dataset(part: str, share: float = 0.1, *, salt: str = "", source: Files = SO
 
 TRAIN, HELD_OUT = dataset("train"), dataset("held_out")
 TRAINING = Training(
-    n_tokens=64, batch_tokens=16, optimizer=AdamW(lr=1e-3, weight_decay=0.0), schedule=Cosine(warmup_steps=1), seed=1
+    n_tokens=64,
+    batch_tokens=16,
+    optimizer=AdamW(lr=1e-3, weight_decay=0.0),
+    schedule=Cosine(warmup_steps=1),
+    seed=1,
 )
 
 
@@ -61,7 +65,9 @@ def test_another_corpus_is_no_leak() -> None:
 
 
 def test_batches_hold_whole_sequences() -> None:
-    with pytest.raises(SpecError, match=r"batch_tokens: found 20, which is not divisible .* 8, .* Use 16 or 24"):
+    with pytest.raises(
+        SpecError, match=r"batch_tokens: found 20, which is not divisible .* 8, .* Use 16 or 24"
+    ):
         experiment(training=replace(TRAINING, batch_tokens=20))
 
 
@@ -80,10 +86,16 @@ def test_a_name_is_needed() -> None:
 @pytest.mark.parametrize(
     ("name", "variant"),
     [
-        ("a/seed=3", "a"), ("a, b, seed=3", "a, b"), ("seed=3/a", "a"), ("a seed 3 b", "a b"), ("a-seed3", "a"),
-        ("seed=3", "seed=3"), ("linseed=4", "linseed=4"), ("a", "a"),
+        ("a/seed=3", "a"),
+        ("a, b, seed=3", "a, b"),
+        ("seed=3/a", "a"),
+        ("a seed 3 b", "a b"),
+        ("a-seed3", "a"),
+        ("seed=3", "seed=3"),
+        ("linseed=4", "linseed=4"),
+        ("a", "a"),
     ],
-)  # fmt: skip
+)
 def test_a_variant_is_the_name_without_its_seed(name: str, variant: str) -> None:
     assert variant_name(name) == variant
 
@@ -98,7 +110,11 @@ def test_replicates_differ_in_their_seed_alone() -> None:
 
 def test_replicates_may_lie_in_other_folders() -> None:
     moved = Part(dataset=dataset("train", source=replace(SOURCE, root="copy")), weight=1.0)
-    judged = (BitsPerByte(dataset=dataset("held_out", source=replace(SOURCE, root="copy")), max_documents=1, max_bytes=10),)
+    judged = (
+        BitsPerByte(
+            dataset=dataset("held_out", source=replace(SOURCE, root="copy")), max_documents=1, max_bytes=10
+        ),
+    )
     copied = experiment("a/seed=2", 2, mixture=Mixture(parts=(moved,)), evaluations=judged)
     assert check_together([experiment("a/seed=1"), copied]) == []
 

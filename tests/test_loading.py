@@ -117,7 +117,7 @@ def test_a_missing_field(write: Callable[..., Path]) -> None:
 
 def test_an_unknown_field_has_its_line_and_the_closest_name(write: Callable[..., Path]) -> None:
     (fault,) = faults(write(("batch_tokens=16,", "batch_tokens=16, grad_clp=1.0,")))
-    assert fault.place.endswith("a_study.py:29: Training")
+    assert fault.place.endswith("a_study.py:25: Training")
     assert (fault.found, fault.remedy) == ("an unknown field 'grad_clp'", "Did you mean 'grad_clip'?")
 
 
@@ -125,12 +125,16 @@ def test_an_unknown_field_has_its_line_and_the_closest_name(write: Callable[...,
     ("edit", "place", "found"),
     [
         (("def experiments()", "def trials()"), "a_study.py", "no function `experiments`"),
-        (("return [variant(name, seed) for", "return [] and [variant(name, seed) for"), "experiments()", "[]"),
+        (
+            ("return [variant(name, seed) for", "return [] and [variant(name, seed) for"),
+            "experiments()",
+            "[]",
+        ),
         (("return [variant(name, seed) for", "return [name for"), "experiments()", "['small'"),
-        (("seed in (1, 2)]", "seed in (1, 2) if 1 / 0]"), "a_study.py:4", "ZeroDivisionError"),
+        (("seed in (1, 2)]", "seed in (1, 2) if 1 / 0]"), "a_study.py:37", "ZeroDivisionError"),
         (("from modelfactory.train", "from modelfactory.trane"), "a_study.py:8", "ModuleNotFoundError"),
-        (("def experiments()", "def experiments("), "a_study.py:4", "SyntaxError"),
-        (("SOURCE =", "raise SystemExit(0)\nSOURCE ="), "a_study.py:1", "SystemExit"),
+        (("def experiments()", "def experiments("), "a_study.py:36", "SyntaxError"),
+        (("SOURCE =", "raise SystemExit(0)\nSOURCE ="), "a_study.py:10", "SystemExit"),
         (("n_layers=1", "n_layers='1'"), "GPT2.n_layers", "'1'"),
         (("seed in (1, 2)", "seed in (1, 1)"), "experiment 'small/seed=1'", "2 experiments of this name"),
     ],

@@ -125,7 +125,13 @@ class Line:
 
     def command(self, verb: str, *words: object) -> list[str]:
         options = ["--workspace", str(self.workspace), *map(str, words)]
-        return [sys.executable, "-c", "import sys; from modelfactory.cli import main; sys.exit(main())", verb, *options]
+        return [
+            sys.executable,
+            "-c",
+            "import sys; from modelfactory.cli import main; sys.exit(main())",
+            verb,
+            *options,
+        ]
 
     def start(self, verb: str, *words: object, stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:
         """Begin a command in a process group of its own."""
@@ -155,7 +161,11 @@ class Line:
         out, err = io.StringIO(), io.StringIO()
         path = list(sys.path)
         try:
-            with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            with (
+                contextlib.chdir(self.folder),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+            ):
                 code = main([verb, "--workspace", str(self.workspace), *map(str, words)])
         finally:
             sys.path[:] = path
@@ -199,7 +209,7 @@ def new_line(folder: Path, *, n_steps: int = 8, n_checkpoints: int = 2, n_files:
 
 
 def small_files(n_files: int) -> list[Path]:
-    """Return modules of the standard library of middling size, the same ones on each machine of one Python."""
+    """Return modules of the standard library of middling size, the same ones for one version of Python."""
     found = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     return [path for path in found if 1_500 < path.stat().st_size < 20_000][:n_files]
 

@@ -12,11 +12,11 @@ from modelfactory.findings import judge
 from modelfactory.findings.report_data import report_data
 from modelfactory.loading import load_study
 from modelfactory.plan import pin_sources, plan_experiments
-from modelfactory.report import ReportData
 from modelfactory.store import Store
 from tests.end_to_end.factory import forget
 
 if TYPE_CHECKING:
+    from modelfactory.report import ReportData
     from tests.end_to_end.factory import Line
 
 FIGURES = ("findings", "estimates", "variants", "losses", "evaluations", "datasets", "specs", "changes")

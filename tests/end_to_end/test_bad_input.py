@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from tests.end_to_end.factory import Line
 
 EDITS = {
-    "unknown field": (("seed=seed,", "seed=seed, batch_token=3,"), ("Training", "'batch_token'", "Did you mean 'batch_tokens'?")),
+    "unknown field": (
+        ("seed=seed,", "seed=seed, batch_token=3,"),
+        ("Training", "'batch_token'", "Did you mean 'batch_tokens'?"),
+    ),
     "lr=-1": (("AdamW(lr=lr,", "AdamW(lr=-1,"), ("AdamW.lr", "-1.0", "above 0")),
     "batch not divisible": (
         ("batch_tokens=128", "batch_tokens=100"),
@@ -24,10 +27,16 @@ EDITS = {
         ('name=f"{name}/seed={seed}"', 'name="the one"'),
         ("experiment 'the one'", "4 experiments of this name", "Put what differs into the name."),
     ),
-    "a tuple that is a list": (("evaluations=EVALUATIONS", "evaluations=list(EVALUATIONS)"), ("Experiment.evaluations", "Use a tuple")),
+    "a tuple that is a list": (
+        ("evaluations=EVALUATIONS", "evaluations=list(EVALUATIONS)"),
+        ("Experiment.evaluations", "Use a tuple"),
+    ),
     "syntax": (("def experiments()", "def experiments("), ("tiny_study.py:", "SyntaxError")),
-    "a function that workers cannot import": (("function=is_wanted", "function=lambda text: True"), ("lambda", "importable by name")),
-}  # fmt: skip
+    "a function that workers cannot import": (
+        ("function=is_wanted", "function=lambda text: True"),
+        ("lambda", "importable by name"),
+    ),
+}
 
 
 @pytest.mark.parametrize("fault", EDITS)
@@ -55,7 +64,13 @@ def test_every_fault_of_a_file_at_once(fresh: Line) -> None:
     faults = answer.json["faults"]
     assert all(set(fault) == {"place", "found", "wanted", "remedy"} for fault in faults)
     places = " ".join(fault["place"] for fault in faults)
-    for place in ("AdamW.lr", "Training.n_checkpoints", "BPE.vocab_size", "training.batch_tokens", "Training"):
+    for place in (
+        "AdamW.lr",
+        "Training.n_checkpoints",
+        "BPE.vocab_size",
+        "training.batch_tokens",
+        "Training",
+    ):
         assert place in places
     assert "'sead'" in " ".join(fault["found"] for fault in faults)
     assert f"{len(faults)} faults:" in answer.err
@@ -66,7 +81,12 @@ def test_held_out_empty(fresh: Line) -> None:
     fresh.edit(fresh.study, "held_out_share=0.25", "held_out_share=0.000001")
     answer = fresh.call("run", fresh.study)
     assert answer.code == 2
-    for words in ("python", "none of 40 documents in the part 'held_out'", "wanted at least one", "Raise held_out_share"):
+    for words in (
+        "python",
+        "none of 40 documents in the part 'held_out'",
+        "wanted at least one",
+        "Raise held_out_share",
+    ):
         assert words in answer.err
 
 
@@ -130,7 +150,12 @@ def test_a_file_that_cannot_be_read(fresh: Line, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_wrong_word_on_the_command_line(line: Line) -> None:
-    for words in (("show", "nothing"), ("diff", "low/seed=1", "high/seed=9"), ("sample", "low/seed=7", "x"), ("gc", "--forget", "none")):
+    for words in (
+        ("show", "nothing"),
+        ("diff", "low/seed=1", "high/seed=9"),
+        ("sample", "low/seed=7", "x"),
+        ("gc", "--forget", "none"),
+    ):
         answer = line.call(*words)
         assert answer.code == 2, answer
         assert "found" in answer.err

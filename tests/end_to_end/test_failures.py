@@ -32,8 +32,9 @@ def test_a_loss_that_becomes_nan_at_step_10(fresh: Line) -> None:
     """An update at step 9 throws the weights far away; step 10 is refused before its update."""
     fresh.keepers.write_text(fresh.keepers.read_text() + SPIKE)
     fresh.edit(fresh.study, "import is_wanted", "import Spike, is_wanted")
-    fresh.edit(fresh.study, "schedule=WSD(warmup_steps=2, decay_steps=2)",
-               'schedule=Spike(at=9) if name == "high" and seed == 1 else WSD(warmup_steps=2, decay_steps=2)')  # fmt: skip
+    usual = "WSD(warmup_steps=2, decay_steps=2)"
+    unusual = f'Spike(at=9) if name == "high" and seed == 1 else {usual}'
+    fresh.edit(fresh.study, usual, unusual)
     fresh.edit(fresh.study, 'f"{name}/seed={seed}"', 'f"{name}-{seed}"')  # one that differs is no replicate
     fresh.edit(fresh.study, "n_tokens=8 * 128", "n_tokens=12 * 128")
     fresh.edit(fresh.study, "n_checkpoints=2", "n_checkpoints=3")
@@ -46,7 +47,7 @@ def test_a_loss_that_becomes_nan_at_step_10(fresh: Line) -> None:
         kept = {record.label for record in store.records("train")}
         evaluated = {record.label for record in store.records("evaluate")}
     assert failure.label == "high-1 to step 12"
-    assert failure.error.partition(":")[2].strip().startswith("step 10:") or "step 10:" in failure.error
+    assert "step 10: loss " in failure.error
     assert "Nothing was updated" in failure.error
     assert ".py (" in failure.error, "it names the documents of the batch"
     assert {"high-1 to step 4", "high-1 to step 8"} <= kept

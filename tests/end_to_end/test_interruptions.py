@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from tests.end_to_end.factory import Line, kill_group, new_line
 from tests.end_to_end.outcomes import figures, stage_bytes
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 

@@ -16,8 +16,16 @@ if TYPE_CHECKING:
 STAGE = {"id", "kind", "label", "state", "reason"}
 TOTALS = {"tokens_requested", "tokens_to_train", "flops_to_train", "seconds", "disk_bytes"}
 FINDING = {
-    "baseline", "variant", "metric", "difference", "interval", "p_value", "n_seeds", "verdict", "seeds_needed",
-}  # fmt: skip
+    "baseline",
+    "variant",
+    "metric",
+    "difference",
+    "interval",
+    "p_value",
+    "n_seeds",
+    "verdict",
+    "seeds_needed",
+}
 FILE = "FILE"
 VERBS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "check": ((FILE,), {"file", "experiments", "variants", "comparisons", "stages"}),

@@ -106,7 +106,7 @@ def test_one_byte_of_a_source(line: Line) -> None:
     left = line.left()
     assert len(left) == 20
     first = {stage["label"]: stage["reason"] for stage in left if stage["kind"] == "documents"}
-    assert first == {label: "input source0 is another" for label in ("python (train)", "python (held_out)")}
+    assert first == dict.fromkeys(("python (train)", "python (held_out)"), "input source0 is another")
 
 
 def held_out_file(line: Line) -> Any:

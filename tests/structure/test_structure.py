@@ -51,7 +51,16 @@ def test_planning_imports_no_torch() -> None:
 
 
 AUTHORS = (
-    *(Experiment, Comparison, data.Dataset, data.Files, data.Jsonl, data.Parquet, data.Split, data.ExactDedup),
+    *(
+        Experiment,
+        Comparison,
+        data.Dataset,
+        data.Files,
+        data.Jsonl,
+        data.Parquet,
+        data.Split,
+        data.ExactDedup,
+    ),
     *(data.Keep, data.MinLength, data.MaxLength, data.MaxLineLength, data.MinAlphanumeric),
     *(tokens.BPE, tokens.TokenizerFile, tokens.Part, tokens.Mixture),
     *(train.Training, train.AdamW, train.Cosine, train.WSD),
@@ -59,9 +68,39 @@ AUTHORS = (
 )
 """Specs that stand in experiment files."""
 GLOSSARY = frozenset(
-    "dataset filters sources dedup split optimizer schedule seed name training model mixture tokenizer parts "
-    "not_utf8 part precision variant weight_decay beta1 beta2 eps warmup_steps decay_steps final_share "
-    "n_bytes n_characters n_items n_choices max_new_tokens unit".split()
+    [
+        "dataset",
+        "filters",
+        "sources",
+        "dedup",
+        "split",
+        "optimizer",
+        "schedule",
+        "seed",
+        "name",
+        "training",
+        "model",
+        "mixture",
+        "tokenizer",
+        "parts",
+        "not_utf8",
+        "part",
+        "precision",
+        "variant",
+        "weight_decay",
+        "beta1",
+        "beta2",
+        "eps",
+        "warmup_steps",
+        "decay_steps",
+        "final_share",
+        "n_bytes",
+        "n_characters",
+        "n_items",
+        "n_choices",
+        "max_new_tokens",
+        "unit",
+    ]
 )
 """Names that mean one thing in the whole package (docs/concepts.md), or that a class docstring is about."""
 

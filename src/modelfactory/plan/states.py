@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.code import changes, trace
 from modelfactory.data import Dataset
-from modelfactory.spec import json_difference, names_in, where_paths
+from modelfactory.spec import json_difference, names_in, to_json, where_paths
+from modelfactory.spec.writing import class_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -107,10 +110,25 @@ def _library_changes(before: Mapping[str, str], after: Mapping[str, str]) -> lis
     ]
 
 
+def _as_json(value: Any) -> Any:
+    """Return what `to_json` does, for a comparison alone: equal parts of many specs are one object."""
+    if isinstance(value, tuple):
+        return [_as_json(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _spec_as_json(value)  # type: ignore[arg-type]
+    return to_json(value)
+
+
+@lru_cache(maxsize=16_384)
+def _spec_as_json(spec: Any) -> dict[str, Any]:
+    named = {field.name: _as_json(getattr(spec, field.name)) for field in dataclasses.fields(spec)}
+    return {"type": class_name(type(spec)), **named}  # type: ignore[arg-type]
+
+
 def _default_reason(stage: PlannedStage, record: Record) -> str:
     """Name a field whose default changed since; a field that is new holds the default of old behaviour."""
     stored = json.loads(record.spec_json)
-    if stored == stage.spec_json:
+    if stored == _as_json(stage.spec):
         return ""
     found = _counting(json_difference(stored, stage.spec_json), stage.spec)
     changed = [change for change in found if change.before != "nothing"]

@@ -63,11 +63,15 @@ def check_types(spec: object) -> None:
     check_class(cls)
     for name, annotation in field_types(cls).items():  # type: ignore[arg-type]
         value = getattr(spec, name)
-        if type(value) is annotation and annotation in _AS_IT_IS:
-            continue  # nearly all fields: a plan of thousands of experiments checks a hundred thousand
+        if type(value) is annotation and (annotation in _AS_IT_IS or _is_fine_real(value)):
+            continue  # nearly all fields: a plan of a thousand experiments checks a hundred thousand
         checked = checked_value(value, annotation, f"{cls.__name__}.{name}")
         if checked is not value:
             object.__setattr__(spec, name, checked)  # the dataclass is frozen for everybody else
+
+
+def _is_fine_real(value: Any) -> bool:
+    return type(value) is float and value != 0 and math.isfinite(value)
 
 
 def check_class(cls: type) -> None:
