@@ -185,9 +185,19 @@ def sample(arguments: argparse.Namespace) -> Answer:
     prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     with existing_store(arguments.workspace) as store:
         checkpoint, tokenizer = _checkpoint(store, arguments.checkpoint)
+        _find_modules_of(store, checkpoint.name)
     pieces = _stream(arguments, checkpoint, tokenizer, prompt)
     text = "".join(pieces) if arguments.json else _written(prompt, pieces)
     return Answer(data={"prompt": prompt, "text": text, "checkpoint": checkpoint.name})
+
+
+def _find_modules_of(store: Store, fingerprint: str) -> None:
+    """Let the author's own architecture be imported: it lies beside the experiment file, as for workers."""
+    for named in store.experiments():
+        if fingerprint in named.stages.values() and named.file:
+            folder = str(Path(named.file).parent)
+            if folder not in sys.path:
+                sys.path.append(folder)
 
 
 def _written(prompt: str, pieces: Any) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import chdtr, nctdtr, stdtr, stdtrit
+import scipy
 
 from modelfactory.verdict.variance import Noise
 
@@ -46,14 +46,17 @@ class Design:
         """Return the chance to show that a true `difference` is within `margin`, by number of seeds."""
         stderr, critical, df = self._at(n_seeds, 2 * self.alpha)
         near, far = (margin - abs(difference)) / stderr, (margin + abs(difference)) / stderr
-        reached = stdtr(df, near - critical) + stdtr(df, far - critical) - 1.0
+        reached = scipy.special.stdtr(df, near - critical) + scipy.special.stdtr(df, far - critical) - 1.0
         return np.asarray(np.maximum(reached, 0.0))
 
     def _at(self, n_seeds: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], ...]:
         seed = self.noise.seed_variance * self.n_seeds / n_seeds
         item = np.full_like(seed, self.noise.item_variance)
         seed_df = np.maximum(np.maximum(n_seeds - 1, self.noise.seed_df), 1.0)
-        t_seed, t_item = stdtrit(seed_df, alpha / 2), stdtrit(max(self.noise.item_df, 1.0), alpha / 2)
+        t_seed, t_item = (
+            scipy.special.stdtrit(seed_df, alpha / 2),
+            scipy.special.stdtrit(max(self.noise.item_df, 1.0), alpha / 2),
+        )
         variance = np.maximum(seed + item, np.finfo(np.float64).tiny)
         critical = np.sqrt((t_seed**2 * seed + t_item**2 * item) / variance)
         share = seed / variance
@@ -65,9 +68,9 @@ def _exceeds(
     critical: NDArray[np.float64], shift: NDArray[np.float64], df: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the chance that a noncentral t exceeds `critical`."""
-    exact = 1.0 - nctdtr(df, np.minimum(shift, FAR), critical)
+    exact = 1.0 - scipy.special.nctdtr(df, np.minimum(shift, FAR), critical)
     # Far out the normal part no longer matters, and the exact function loses its digits.
-    return np.asarray(np.where(shift < FAR, exact, chdtr(df, df * (shift / critical) ** 2)))
+    return np.asarray(np.where(shift < FAR, exact, scipy.special.chdtr(df, df * (shift / critical) ** 2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +124,9 @@ def _items(design: Design, difference: float, power: float, n_clusters: int) -> 
     """Return the clusters at which item noise alone would let the difference be seen."""
     if difference == 0 or design.noise.item_variance == 0:
         return None
-    normal = float(stdtrit(MOST_DF, 1 - design.alpha / 2) + stdtrit(MOST_DF, power))
+    normal = float(
+        scipy.special.stdtrit(MOST_DF, 1 - design.alpha / 2) + scipy.special.stdtrit(MOST_DF, power)
+    )
     needed = n_clusters * design.noise.item_variance * (normal / difference) ** 2
     return max(math.ceil(needed), n_clusters + 1)
 

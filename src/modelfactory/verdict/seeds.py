@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import fdtrc
+import scipy
 
 from modelfactory.verdict.variance import ROUNDING
 
@@ -136,4 +136,4 @@ def _noisier(own: SeedNoise, pooled: SeedNoise) -> bool:
     rest = max(pooled.variance * pooled.df - own.variance * own.df, 0.0) / rest_df
     if rest == 0:
         return own.variance > 0
-    return bool(fdtrc(own.df, rest_df, own.variance / rest) < DIFFERS_AT)
+    return bool(scipy.special.fdtrc(own.df, rest_df, own.variance / rest) < DIFFERS_AT)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +79,7 @@ class Noise:
         """Return half the width of the two-sided interval of confidence 1 - `alpha`."""
         parts = ((self.seed_variance, self.seed_df), (self.item_variance, self.item_df))
         return math.hypot(
-            *(float(stdtrit(df, alpha / 2)) * math.sqrt(part) for part, df in parts if part > 0)
+            *(float(scipy.special.stdtrit(df, alpha / 2)) * math.sqrt(part) for part, df in parts if part > 0)
         )
 
     def p_value(self, distance: float) -> float:
