@@ -138,3 +138,9 @@ def test_comparisons() -> None:
     assert fault.remedy in {"Did you mean 'b'?", "Known: a, b, c."}
     with pytest.raises(SpecError, match="another variant than the baseline"):
         Comparison(baseline="a", variant="a")
+
+
+def test_replicates_that_hide_it_are_found() -> None:
+    faults = check_together([experiment(name="a, s1", seed=1), experiment(name="a, s2", seed=2)])
+    assert len(faults) == 1
+    assert "seed=N" in faults[0].remedy

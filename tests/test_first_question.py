@@ -11,7 +11,7 @@ FILE = Path(__file__).parents[1] / "experiments" / "first_question.py"
 
 def test_equal_size_two_treatments_and_replicates() -> None:
     study = load_study(FILE)
-    sizes = [experiment.model.n_parameters(experiment.tokenizer.vocab_size) for experiment in study.experiments]
+    sizes = [each.model.n_parameters(each.tokenizer.vocab_size) for each in study.experiments]
     assert max(sizes) / min(sizes) < 1.02
     assert len({experiment.variant for experiment in study.experiments}) == 4
     assert len(study.experiments) >= 2 * 4

@@ -24,10 +24,12 @@ def main() -> None:
     parser = make_parser()
     print(HEAD)
     for name, verb in verbs(parser).items():
-        usage = re.sub(
-            r"default: \d+(, the cores here)?\)", "default: the cores of the machine)", verb.format_help()
-        )
-        print(f"## factory {name}\n\n```\n{usage.rstrip()}\n```\n")
+        for action in verb._actions:  # noqa: SLF001
+            if {"--jobs", "--threads"} & set(action.option_strings) and action.help:
+                action.help = re.sub(
+                    r"default: \d+(, the cores here)?", "default: the cores here", action.help
+                )
+        print(f"## factory {name}\n\n```\n{verb.format_help().rstrip()}\n```\n")
 
 
 def verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -146,11 +146,26 @@ def check_together(experiments: Iterable[Experiment]) -> list[InvalidInput]:
             place=f"experiment {name!r}",
             found=f"{names.count(name)} experiments of this name",
             wanted="one",
-            remedy="Put what differs into the name.",
+            remedy="Put what differs into the name; where nothing differs, take one away.",
         )
         for name in sorted({name for name in names if names.count(name) > 1})
     ]
-    return [*faults, *_replicate_faults(listed)]
+    return [*faults, *_replicate_faults(listed), *_hidden_replicates(listed)]
+
+
+def _hidden_replicates(experiments: list[Experiment]) -> Iterator[InvalidInput]:
+    """Find replicates whose names hide it: they would be compared with each other as if they differed."""
+    alike: dict[object, dict[str, None]] = {}
+    for experiment in experiments:
+        alike.setdefault(_without_seed(experiment), {})[experiment.variant] = None
+    for variants in alike.values():
+        if len(variants) > 1:
+            yield ExperimentError(
+                place=f"experiments {', '.join(map(repr, list(variants)[:3]))}",
+                found=f"{len(variants)} names for experiments that differ in nothing but training.seed",
+                wanted="one name for all replicates, but for its seed",
+                remedy="Write the seed as seed=N in the name.",
+            )
 
 
 def _replicate_faults(experiments: list[Experiment]) -> Iterator[InvalidInput]:

@@ -41,7 +41,8 @@ def test_golden_fingerprint() -> None:
     folder=st.text(),
 )
 def test_round_trip(lr: float, n_steps: int, betas: list[float], folder: str) -> None:
-    value = Train(optimizer=Optimizer(lr=lr), n_steps=n_steps, betas=tuple(betas), folder=folder, keep=keep_all)
+    optimizer = Optimizer(lr=lr)
+    value = Train(optimizer=optimizer, n_steps=n_steps, betas=tuple(betas), folder=folder, keep=keep_all)
     again = from_json(to_json(value))
     assert again == value
     assert canonical_json(again) == canonical_json(value)
@@ -101,7 +102,7 @@ class Growing:
         (lambda: Train(optimizer=Optimizer(lr=1.0), n_steps=1, betas=[0.1]), "Train.betas", "cannot change"),
         (lambda: Train(optimizer=Optimizer(lr=1.0), n_steps=1, betas=(1.0, math.nan)), "betas[1]", "finite"),
         (lambda: Train(optimizer=3, n_steps=1), "Train.optimizer", "a Optimizer"),
-        (lambda: Train(optimizer=Optimizer(lr=1.0), n_steps=1, keep=lambda _: True), "Train.keep", "importable"),
+        (lambda: Train(optimizer=Optimizer(lr=1.0), n_steps=1, keep=lambda _: True), "keep", "importable"),
         (lambda: Anything(value={"a": 1}), "Anything.value", "cannot change"),
         (lambda: Anything(value=Mutable()), "Mutable", "frozen dataclass"),
         (lambda: Anything(value=object()), "Anything.value", "importable"),
@@ -129,7 +130,10 @@ def test_main_is_refused_with_the_remedy() -> None:
     [
         ({"optimiser": {}}, "optimiser: found an unknown field.*Did you mean 'optimizer'"),
         ({"optimizer": {"type": "tests.spec.specs:Optimizer", "lrr": 1}, "n_steps": 1}, "optimizer.lrr"),
-        ({"optimizer": {"type": "tests.spec.specs:Optimizer", "lr": -1}, "n_steps": 1}, "optimizer.lr: found -1.0"),
+        (
+            {"optimizer": {"type": "tests.spec.specs:Optimizer", "lr": -1}, "n_steps": 1},
+            "optimizer.lr: found",
+        ),
         ({"optimizer": {"type": "tests.spec.specs:Optimizer"}, "n_steps": 1}, "optimizer.lr: found nothing"),
         ({"optimizer": {"type": "tests.spec.specs:Optimzer"}, "n_steps": 1}, "Did you mean 'Optimizer'"),
         ({"optimizer": {"type": "no_such_module:X"}, "n_steps": 1}, "module that can be imported"),
