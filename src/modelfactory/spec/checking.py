@@ -23,6 +23,9 @@ def not_identity(**options: Any) -> Any:
     return dataclasses.field(metadata={"identity": False}, **options)
 
 
+MOST_SHOWN = 160
+"""Characters of a refused value that an error shows."""
+
 _collector: ContextVar[list[SpecError] | None] = ContextVar("collector", default=None)
 
 
@@ -44,12 +47,17 @@ def require(condition: bool, *, place: str, found: object, wanted: str, remedy: 
     """
     if condition:
         return
-    error = SpecError(place=place, found=repr(found), wanted=wanted, remedy=remedy)
+    error = SpecError(place=place, found=_shortened(repr(found)), wanted=wanted, remedy=remedy)
     collected = _collector.get()
     if collected is None:
         raise error
     if all(str(error) != str(known) for known in collected):
         collected.append(error)
+
+
+def _shortened(text: str) -> str:
+    """Cut the middle out of a long value: a spec may be a page long."""
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 20]} ... {text[-15:]}"
 
 
 def check_types(spec: object) -> None:
@@ -144,7 +152,8 @@ def _one_of(value: Any, annotation: Any, place: str) -> Any:
 
 def _checked_tuple(value: Any, members: tuple[Any, ...], place: str) -> Any:
     _refuse_mutable(value, place)
-    require(isinstance(value, tuple), place=place, found=value, wanted="a tuple")
+    remedy = "A tuple of one is written with a comma: (x,)."
+    require(isinstance(value, tuple), place=place, found=value, wanted="a tuple", remedy=remedy)
     if not isinstance(value, tuple):
         return value  # the fault is collected
     if not members:
