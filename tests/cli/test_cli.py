@@ -15,6 +15,7 @@ from rich.console import Console
 from modelfactory.cli import compiling, main, upkeep
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.arguments import make_parser
+from modelfactory.cli.showing import how_far, label_of
 from modelfactory.errors import DiskFull, WorkFailed
 from modelfactory.plan import plan_experiments
 from modelfactory.plan.sources import PinnedSources
@@ -166,3 +167,12 @@ def test_the_doctor_shows_long_findings_whole() -> None:
     assert "[1 GB] free" in shown
     assert shown.splitlines()[0].split() == ["check", "state", "found", "remedy"]
     assert "BAD" in shown.splitlines()[1]
+
+
+def test_progress_in_words(store: Store) -> None:
+    told = {"done": 12, "total": 20, "unit": "steps", "rate": 11.70312, "metrics": {"loss": 1.60412}}
+    assert how_far(told) == "step 12/20, loss 1.604, 11.7 steps/s"
+    assert how_far({}) == ""
+    store.name_experiment("a", "a.py", "{}", {"train@8": "f" * 64})
+    assert label_of(store, "f" * 64) == "train@8 of a"
+    assert label_of(store, "e" * 64) == "e" * 10

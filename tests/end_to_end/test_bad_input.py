@@ -25,7 +25,7 @@ EDITS = {
     "a type": (("n_layers=1", 'n_layers="one"'), ("n_layers", "'one'", "a whole number")),
     "two experiments of one name": (
         ('name=f"{name}/seed={seed}"', 'name="the one"'),
-        ("experiment 'the one'", "4 experiments of this name", "Put what differs into the name."),
+        ("experiment 'the one'", "4 experiments of this name", "Put what differs into the name"),
     ),
     "a tuple that is a list": (
         ("evaluations=EVALUATIONS", "evaluations=list(EVALUATIONS)"),

@@ -35,7 +35,8 @@ def test_a_loss_that_becomes_nan_at_step_10(fresh: Line) -> None:
     usual = "WSD(warmup_steps=2, decay_steps=2)"
     unusual = f'Spike(at=9) if name == "high" and seed == 1 else {usual}'
     fresh.edit(fresh.study, usual, unusual)
-    fresh.edit(fresh.study, 'f"{name}/seed={seed}"', 'f"{name}-{seed}"')  # one that differs is no replicate
+    spiked = "{'-spiked' if name == 'high' and seed == 1 else ''}"  # one that differs is no replicate
+    fresh.edit(fresh.study, 'f"{name}/seed={seed}"', f'f"{{name}}{spiked}/seed={{seed}}"')
     fresh.edit(fresh.study, "n_tokens=8 * 128", "n_tokens=12 * 128")
     fresh.edit(fresh.study, "n_checkpoints=2", "n_checkpoints=3")
     answer = fresh.run()
@@ -46,15 +47,15 @@ def test_a_loss_that_becomes_nan_at_step_10(fresh: Line) -> None:
         (failure,) = store.failures()
         kept = {record.label for record in store.records("train")}
         evaluated = {record.label for record in store.records("evaluate")}
-    assert failure.label == "high-1 to step 12"
+    assert failure.label == "high-spiked/seed=1 to step 12"
     assert "step 10: loss " in failure.error
     assert "Nothing was updated" in failure.error
     assert ".py (" in failure.error, "it names the documents of the batch"
-    assert {"high-1 to step 4", "high-1 to step 8"} <= kept
-    assert "bits_per_byte of high-1 at step 8" in evaluated
-    assert "high-2 to step 12" in kept
+    assert {"high-spiked/seed=1 to step 4", "high-spiked/seed=1 to step 8"} <= kept
+    assert "bits_per_byte of high-spiked/seed=1 at step 8" in evaluated
+    assert "high/seed=2 to step 12" in kept
     status = fresh.call("status", "--json").json
-    assert [each["label"] for each in status["failed"]] == ["high-1 to step 12"]
+    assert [each["label"] for each in status["failed"]] == ["high-spiked/seed=1 to step 12"]
     assert status["failed"][0]["log_tail"]
     again = fresh.run()
     assert (again.code, again.json["ran"], again.json["failed"], again.json["blocked"]) == (1, 0, 1, 1)

@@ -31,7 +31,7 @@ VERBS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "check": ((FILE,), {"file", "experiments", "variants", "comparisons", "stages"}),
     "plan": ((FILE,), {"stages", "totals", "assumptions"}),
     "run": ((FILE,), {"ran", "stored", "failed", "blocked", "seconds", "stopped", "report"}),
-    "compare": ((FILE,), {"comparisons", "missing"}),
+    "compare": ((FILE,), {"comparisons", "missing", "stale", "stale_reasons"}),
     "report": ((FILE,), {"report"}),
     "status": ((), {"running", "failed", "experiments"}),
     "show": (("low/seed=1",), {"experiment", "file", "spec", "stages", "meanings"}),
@@ -199,3 +199,42 @@ def test_logs_of_stages_are_no_part_of_stdout(line: Line) -> None:
     with Store.open(line.workspace) as store:
         log = store.log_path(store.records("documents")[-1].fingerprint)
     assert "import" in log.read_text(encoding="utf-8")
+
+
+def test_a_verdict_on_stale_results_says_so(line: Line) -> None:
+    assert line.call("compare", line.study, "--json").json["stale"] == 0
+    line.edit(line.keepers, "len(text) > SHORTEST", "len(text) >= SHORTEST")
+    found = line.call("compare", line.study, "--json").json
+    assert (found["stale"], found["stale_reasons"]) == (19, ["code: keepers:is_wanted"])
+    told = "19 of 20 stages were made by other code or inputs: code: keepers:is_wanted (run again to rebuild)"
+    assert line.call("compare", line.study).out.startswith(told)
+    assert line.call("report", line.study, "-o", line.folder / "r.html").out.startswith(told)
+    assert told in (line.folder / "r.html").read_text(encoding="utf-8")
+    kept = line.call("run", line.study, "--on-stale", "keep").out
+    assert told in kept
+    assert "0 ran, 20 reused" in kept
+
+
+def test_too_many_epochs_are_refused_before_any_work(line: Line) -> None:
+    line.edit(line.study, "weight=1.0)", "weight=1.0, max_epochs=0.001)")
+    for verb in ("check", "plan", "run"):
+        answer = line.call(verb, line.study)
+        assert answer.code == 2, answer.out
+        assert answer.err.count("max_epochs: found") == 1
+        assert "low/seed=1: mixture.parts[0].max_epochs" in answer.err
+
+
+def test_show_for_a_person_is_short(line: Line) -> None:
+    shown = line.call("show", "low/seed=1").out.splitlines()
+    assert len(shown) <= 20
+    assert any("\N{PLUS-MINUS SIGN}" in text for text in shown)
+    by_kind = {stage["kind"]: stage for stage in line.plan()["stages"]}
+    for stage in by_kind.values():
+        told = line.call("show", stage["id"][:10]).out
+        assert len(told.splitlines()) <= 22
+        assert stage["label"] in told
+
+
+def test_gc_for_a_person_names_labels(line: Line) -> None:
+    out = line.call("gc", "--dry-run", "--forget", "high/seed=2").out
+    assert "train high/seed=2 to step" in out

@@ -76,7 +76,9 @@ def test_it_prints_on_white_within_the_paper(opened: Any, scheme: str) -> None:
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print", color_scheme=scheme)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("document.querySelectorAll('details.full:not([open])').length") == 0
     widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map((s) => s.clientWidth)")
     assert max(widths) <= 680
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.documentElement.classList.contains('printing')") is False
+    assert page.evaluate("document.querySelectorAll('details.full[open]').length") == 0

@@ -102,6 +102,7 @@ def test_hostile_names_cannot_leave_the_chart_data(data: ReportData) -> None:
 def test_every_finding_is_said_in_words(text: str, data: ReportData) -> None:
     for finding in data.findings:
         assert finding.sentence.replace("<", "&lt;") in text
+    assert '<details class="full">' in text
 
 
 def test_the_least_report_says_that_nothing_was_compared(tmp_path: Path) -> None:

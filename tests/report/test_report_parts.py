@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -75,6 +76,27 @@ def test_the_terminal_says_the_verdict_within_its_width(data: ReportData, width:
     flat = " ".join(out.getvalue().split())
     assert "Does a Llama-like decoder" in flat
     assert "better on bits_per_byte" in flat
+    assert "The interval is uncorrected; p is corrected for 9 comparisons." in flat
+
+
+def test_the_terminal_names_the_baseline_and_says_in_full_only_what_is_settled(data: ReportData) -> None:
+    out = io.StringIO()
+    print_verdict(data.findings, Console(file=out, width=140))
+    flat = " ".join(out.getvalue().split())
+    assert "llama/dedup=none \N{MINUS SIGN} gpt2/dedup=none better" in flat
+    assert "p (Holm)" in flat
+    settled = {finding.conclusion != "cannot tell" for finding in data.findings}
+    assert settled == {True, False}
+    for finding in data.findings:
+        assert (finding.sentence in flat) == (finding.conclusion != "cannot tell")
+    n_open = sum(finding.conclusion == "cannot tell" for finding in data.findings)
+    assert re.search(rf"\b{n_open} undecided findings? in full: factory report", flat)
+
+
+def test_the_terminal_counts_one_comparison_in_the_singular(data: ReportData) -> None:
+    out = io.StringIO()
+    print_verdict([replace(data.findings[0], n_comparisons=1)], Console(file=out, width=140))
+    assert "p is corrected for 1 comparison." in out.getvalue()
 
 
 def test_the_terminal_says_when_nothing_was_compared() -> None:
@@ -145,6 +167,13 @@ def test_a_plan_too_large_to_read_is_merged_by_kind() -> None:
     assert [(box.node.id, box.node.count) for box in drawing.boxes] == [("train", 40), ("evaluate", 40)]
     assert drawing.boxes[0].node.state == "39 stored, 1 to run"
     assert len(drawing.paths) == 1
+
+
+def test_a_long_label_keeps_its_end() -> None:
+    node = PlanNode(id="a", kind="evaluate", label="llama/dedup=exact/seed=3, step 600", state="to run")
+    (box,) = draw([node], []).boxes
+    assert (box.label, box.detail) == ("llama/de…eed=3, step 600", "evaluate · to run")
+    assert len(box.label) == 24
 
 
 def test_an_empty_plan_and_a_cycle_are_drawn_all_the_same() -> None:

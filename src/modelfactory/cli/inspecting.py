@@ -12,6 +12,7 @@ from rich.table import Table
 
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.setting import existing_store, find_stage
+from modelfactory.cli.showing import experiment_lines, how_far, label_of, stage_lines
 from modelfactory.errors import CommandError
 from modelfactory.report.numbers import duration, size
 from modelfactory.spec import json_difference
@@ -27,16 +28,18 @@ if TYPE_CHECKING:
 def status(arguments: argparse.Namespace) -> Answer:
     """Show what runs, what waits, what failed and why."""
     with existing_store(arguments.workspace) as store:
-        running = [_running_json(each) for each in store.running()]
+        known = store.experiments()
+        running = [_running_json(each, label_of(store, each.fingerprint, known)) for each in store.running()]
         failed = [_failed_json(record, arguments.lines) for record in store.failures()]
-        experiments = [_experiment_json(store, named) for named in store.experiments()]
+        experiments = [_experiment_json(store, named) for named in known]
     data = {"running": running, "failed": failed, "experiments": experiments}
     return Answer(data=data, text=lambda console: _print_status(console, data))
 
 
-def _running_json(running: Running) -> dict[str, Any]:
+def _running_json(running: Running, label: str) -> dict[str, Any]:
     return {
         "id": running.fingerprint,
+        "label": label,
         "host": running.holder.host,
         "pid": running.holder.pid,
         "since": running.since,
@@ -76,11 +79,9 @@ def _print_status(console: Console, data: dict[str, Any]) -> None:
     for each in data["running"]:
         progress = each["progress"]
         ago = duration(max(time.time() - each["since"], 0.0))
-        label = progress.get("label", each["id"][:10])
-        how_far = " ".join(f"{key}={value}" for key, value in progress.items() if key != "label")
-        console.print(
-            f"running  {label}  {how_far}  for {ago}, process {each['pid']} on {each['host']}", markup=False
-        )
+        far = how_far(progress)
+        told = f"{each['label']}  {far}" if far else each["label"]
+        console.print(f"running  {told}  for {ago}, process {each['pid']} on {each['host']}", markup=False)
     for each in data["failed"]:
         console.print(
             f"failed   {each['label']}  ({each['attempts']} attempts): {each['error']}", markup=False
@@ -102,10 +103,12 @@ def show(arguments: argparse.Namespace) -> Answer:
     """Show a stage or an experiment."""
     with existing_store(arguments.workspace) as store:
         named = _named(store, arguments.id)
-        data = (
-            _shown_experiment(store, named) if named else _shown_stage(store, find_stage(store, arguments.id))
-        )
-    return Answer(data=data, text=lambda console: console.print_json(data=data))
+        if named is not None:
+            data, lines = _shown_experiment(store, named), experiment_lines(store, named)
+        else:
+            fingerprint = find_stage(store, arguments.id)
+            data, lines = _shown_stage(store, fingerprint), stage_lines(store, fingerprint)
+    return Answer(data=data, text=lambda console: console.print("\n".join(lines), markup=False))
 
 
 def _named(store: Store, name: str) -> NamedExperiment | None:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FactoryError as error:
         return _fail(error, as_json=arguments.json)
     except KeyboardInterrupt:
-        sys.stderr.write("stopped; run it again to go on\n")
+        sys.stderr.write("interrupted; run the same command to go on\n")
         return INTERRUPTED
     except BrokenPipeError:  # `factory ... | head`: the reader has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,7 @@ from modelfactory.cli.setting import Setting, planned, say
 from modelfactory.engine import LocalEngine
 from modelfactory.errors import CommandError, WorkspaceError
 from modelfactory.findings import Verdict, judge
+from modelfactory.findings.problems import Stale, stale_of
 from modelfactory.findings.report_data import report_data
 from modelfactory.live import Live
 from modelfactory.plan import note_speed
@@ -68,12 +69,23 @@ def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> A
             say(line)
         outcome = _carried_out(arguments, setting, store)
         verdict = _verdict(setting, store) if outcome.complete else None
+        keeps = arguments.on_stale == "keep"
+        stale = stale_of(setting.plan, outcome.ran) if keeps and verdict is not None else None
         written = None
         if report_to is not None and verdict is not None:
-            written = _written(report_data(setting.study, setting.plan, store, verdict), report_to)
+            found = report_data(setting.study, setting.plan, store, verdict, stale)
+            written = _written(found, report_to)
+        n_stages = len(setting.plan.stages)
     data = outcome.counts() | {"stopped": outcome.stopped, "report": str(written) if written else None}
     code = INTERRUPTED if outcome.stopped else int(not outcome.complete)
-    return Answer(data=data, text=lambda console: _print_run(console, outcome, verdict, written), code=code)
+
+    def text(console: Console) -> None:
+        _print_failures(console, outcome)
+        if verdict is not None:
+            show_verdict(console, verdict, stale)
+        _print_end(console, outcome, written, n_stages)
+
+    return Answer(data=data, text=text, code=code)
 
 
 def _check_place(path: Path) -> None:
@@ -116,8 +128,16 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
         sys_path=(str(setting.study.folder),),
     )
     threads = max(arguments.threads // arguments.jobs, 1)
-    with LocalEngine(jobs=arguments.jobs, threads_total=threads * arguments.jobs) as engine, Live() as live:
+    with (
+        LocalEngine(jobs=arguments.jobs, threads_total=threads * arguments.jobs) as engine,
+        _live(arguments) as live,
+    ):
         return carry_out(setting.plan, store, engine, options, _listener(live, store, threads))
+
+
+def _live(arguments: argparse.Namespace) -> Live:
+    """Return the display; it names failures only where the answer does not name them for people."""
+    return Live(failures=arguments.json)
 
 
 def _listener(live: Live, store: Store, threads: int) -> Callable[[Event], None]:
@@ -136,23 +156,30 @@ def _verdict(setting: Setting, store: Store, step: int | None = None) -> Verdict
     return judge(study.experiments, study.comparisons, setting.plan.roles, store, step=step)
 
 
-def _print_run(console: Console, outcome: Outcome, verdict: Verdict | None, written: Path | None) -> None:
+def _print_failures(console: Console, outcome: Outcome) -> None:
     for failure in outcome.failed:
         console.print(f"failed {failure.label}: {failure.error}", style="bold", markup=False)
-        console.print(f"  log: {failure.log}", markup=False)
-    if verdict is not None:
-        show_verdict(console, verdict)
+    if outcome.failed:
+        console.print("factory status shows the log")
+
+
+def _print_end(console: Console, outcome: Outcome, written: Path | None, n_stages: int) -> None:
     counts = outcome.counts()
     console.print(
-        f"{counts['ran']} ran, {counts['stored']} stored, {counts['failed']} failed, "
+        f"{counts['ran']} ran, {counts['stored']} reused, {counts['failed']} failed, "
         f"{counts['blocked']} blocked in {counts['seconds']:.1f} s"
     )
+    if outcome.stopped:
+        settled = sum(map(len, (outcome.ran, outcome.stored, outcome.failed, outcome.blocked)))
+        console.print(f"interrupted; {n_stages - settled} stages left; run the same command to go on")
     if written is not None:
         console.print(f"report: {written}", markup=False)
 
 
-def show_verdict(console: Console, verdict: Verdict) -> None:
-    """Print findings and what they lack."""
+def show_verdict(console: Console, verdict: Verdict, stale: Stale | None = None) -> None:
+    """Print whether they are stale, findings, and what they lack."""
+    if stale is not None and stale.n:
+        console.print(stale.sentence(), style="bold", markup=False)
     if verdict.findings:
         print_verdict(verdict.findings, console)
     for line in verdict.missing[:10]:
@@ -163,22 +190,35 @@ def show_verdict(console: Console, verdict: Verdict) -> None:
 
 def compare(arguments: argparse.Namespace) -> Answer:
     """Give the verdict on what is stored."""
-    with planned(arguments, create=False) as setting:
+    with planned(arguments, create=False, to_run=False) as setting:
         verdict = _verdict(setting, _stored(setting, arguments.workspace), arguments.step)
+        stale = stale_of(setting.plan)
     comparisons = [finding.to_json() for finding in verdict.findings]
     return Answer(
-        data={"comparisons": comparisons, "missing": list(verdict.missing)},
-        text=lambda console: show_verdict(console, verdict),
+        data={
+            "comparisons": comparisons,
+            "missing": list(verdict.missing),
+            "stale": stale.n,
+            "stale_reasons": list(stale.reasons),
+        },
+        text=lambda console: show_verdict(console, verdict, stale),
     )
 
 
 def report(arguments: argparse.Namespace) -> Answer:
     """Write the report on what is stored."""
-    with planned(arguments, create=False) as setting:
+    with planned(arguments, create=False, to_run=False) as setting:
         store = _stored(setting, arguments.workspace)
-        data = report_data(setting.study, setting.plan, store, _verdict(setting, store))
+        stale = stale_of(setting.plan)
+        data = report_data(setting.study, setting.plan, store, _verdict(setting, store), stale)
         written = _written(data, arguments.output)
-    return Answer(data={"report": str(written)}, text=lambda console: console.print(f"report: {written}"))
+
+    def text(console: Console) -> None:
+        if stale.n:
+            console.print(stale.sentence(), style="bold", markup=False)
+        console.print(f"report: {written}", markup=False)
+
+    return Answer(data={"report": str(written)}, text=text)
 
 
 def _stored(setting: Setting, workspace: Path) -> Store:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from modelfactory.data import MemoryCache
 from modelfactory.errors import CommandError, WorkspaceError, closest
 from modelfactory.loading import Study, load_study
-from modelfactory.plan import Plan, pin_sources, plan_experiments
+from modelfactory.plan import Plan, pin_sources, plan_experiments, refuse_repetition
 from modelfactory.store import Store
 
 if TYPE_CHECKING:
@@ -29,14 +29,21 @@ class Setting:
 
 
 @contextmanager
-def planned(arguments: argparse.Namespace, *, create: bool, file: Path | None = None) -> Iterator[Setting]:
-    """Load the file, pin its sources, plan; the store is None where no workspace exists and none is made."""
+def planned(
+    arguments: argparse.Namespace, *, create: bool, file: Path | None = None, to_run: bool = True
+) -> Iterator[Setting]:
+    """Load the file, pin its sources, plan; the store is None where no workspace exists and none is made.
+
+    With `to_run`, runs that training would refuse are refused here; what is stored can be read all the same.
+    """
     study = load_study(file or arguments.file)
     with maybe_store(arguments.workspace, create=create) as store:
         sources = pin_sources(study.experiments, store.pins if store is not None else MemoryCache())
         jobs = getattr(arguments, "jobs", 1)
         threads = max(getattr(arguments, "threads", 1) // jobs, 1)
         plan = plan_experiments(study.experiments, sources, store, jobs=jobs, threads=threads)
+        if to_run:
+            refuse_repetition(plan, store)
         yield Setting(study=study, store=store, plan=plan)
 
 

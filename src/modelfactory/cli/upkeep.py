@@ -39,8 +39,19 @@ def gc(arguments: argparse.Namespace) -> Answer:
     """Remove what no named experiment needs."""
     with existing_store(arguments.workspace) as store:
         _forget(store, arguments.forget, dry_run=arguments.dry_run)
+        known = [*store.records(), *store.failures()]
+        labels = {record.fingerprint: f"{record.kind} {record.label}" for record in known}
         found = store.gc(set(), arguments.dry_run, _dropper(store), arguments.forget)
-    listed = [{"what": g.kind, "id": g.name, "bytes": g.n_bytes, "why": g.reason} for g in found]
+    listed = [
+        {
+            "what": g.kind,
+            "id": g.name,
+            "label": labels.get(g.name, ""),
+            "bytes": g.n_bytes,
+            "why": g.reason,
+        }
+        for g in found
+    ]
     total = sum(g.n_bytes for g in found)
     data = {"dry_run": arguments.dry_run, "garbage": listed, "bytes": total}
     return Answer(data=data, text=lambda console: _print_gc(console, data))
@@ -72,8 +83,10 @@ def _dropper(store: Store) -> Any:
 
 def _print_gc(console: Console, data: dict[str, Any]) -> None:
     for each in data["garbage"]:
+        label = f"  {each['label']}" if each["label"] else ""
+        name = each["id"][:10] if label else each["id"][:40]
         console.print(
-            f"{each['what']:<10} {each['id'][:40]:<40} {size(each['bytes']):>10}  {each['why']}", markup=False
+            f"{each['what']:<10} {name:<10} {size(each['bytes']):>10}  {each['why']}{label}", markup=False
         )
     verb = "would free" if data["dry_run"] else "freed"
     console.print(f"{len(data['garbage'])} things, {verb} {size(data['bytes'])}")

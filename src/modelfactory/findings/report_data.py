@@ -7,12 +7,14 @@ import json
 import platform
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from modelfactory.findings.curves import checkpoints, trained_steps
 from modelfactory.findings.outcomes import Verdict, gather_outcomes, measures_of
+from modelfactory.findings.problems import Stale, short_vocabularies
 from modelfactory.report import (
     Cost,
     DatasetDrops,
@@ -33,7 +35,6 @@ from modelfactory.verdict import Measure, estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from modelfactory.experiment import Experiment
     from modelfactory.loading import Study
@@ -46,8 +47,10 @@ SAMPLES = 5
 """Dropped documents shown for each reason."""
 
 
-def report_data(study: Study, plan: Plan, store: Store, verdict: Verdict) -> ReportData:
-    """Gather what is stored of a study."""
+def report_data(
+    study: Study, plan: Plan, store: Store, verdict: Verdict, stale: Stale | None = None
+) -> ReportData:
+    """Gather what is stored of a study; `stale` tells which of it other code or inputs made."""
     experiments = study.experiments
     measures = measures_of(experiments)
     outcomes, _ = gather_outcomes(experiments, plan.roles, store, verdict.step)
@@ -70,8 +73,15 @@ def report_data(study: Study, plan: Plan, store: Store, verdict: Verdict) -> Rep
         commands=_commands(study),
         cost=_cost(records),
         facts=tuple(_facts(plan, store, records)),
-        problems=tuple(f"not evaluated: {line}" for line in verdict.missing),
+        problems=tuple(_problems(plan, store, verdict, stale)),
     )
+
+
+def _problems(plan: Plan, store: Store, verdict: Verdict, stale: Stale | None) -> Iterator[str]:
+    if stale is not None and stale.n:
+        yield stale.sentence()
+    yield from (f"not evaluated: {line}" for line in verdict.missing)
+    yield from short_vocabularies(plan, store)
 
 
 def _newest(records: Mapping[str, Record]) -> float:
@@ -215,7 +225,9 @@ def _versions(records: Mapping[str, Record]) -> Iterator[Fact]:
 
 
 def _commands(study: Study) -> tuple[str, ...]:
-    return ("make setup", f"factory run {study.file.name} --report report.html")
+    here = Path.cwd().resolve()
+    file = study.file.relative_to(here) if study.file.is_relative_to(here) else study.file.name
+    return ("make setup", f"factory run {file} --report report.html")
 
 
 def _cost(records: Mapping[str, Record]) -> Cost | None:
@@ -228,13 +240,17 @@ def _cost(records: Mapping[str, Record]) -> Cost | None:
     )
 
 
+def _rounded(value: float) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
 def _facts(plan: Plan, store: Store, records: Mapping[str, Record]) -> Iterator[Fact]:
     for stage in plan.stages:
         path = store.stage_dir(stage.id) / "tokenizer_facts.json"
         if stage.kind == "tokenizer" and path.exists():
             facts = json.loads(path.read_text(encoding="utf-8"))
             text = ", ".join(
-                f"{key} {value}" for key, value in facts.items() if isinstance(value, (int, float))
+                f"{key} {_rounded(value)}" for key, value in facts.items() if isinstance(value, (int, float))
             )
             yield Fact(name=f"tokenizer: {stage.label}", value=text)
     machines = sorted({record.host for record in records.values() if record.host})

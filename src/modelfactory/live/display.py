@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from modelfactory.live.board import Board, Row, duration, how_far, named
-from modelfactory.run import RunBegan, RunEnded
+from modelfactory.run import RunBegan, RunEnded, StageBroke
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,15 +30,23 @@ _MOST_ROWS = 16
 class Live:
     """Shows a run; pass it to `carry_out` as `on_event`, inside a `with` block."""
 
-    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        failures: bool = True,
+    ) -> None:
         """Draw nothing yet.
 
         Args:
             console: where to draw; stderr by default.
             clock: seconds, of which only differences count.
+            failures: whether each failure gets a line; false where the caller names them at the end.
         """
         self._console = console or Console(stderr=True, highlight=False)
         self._clock = clock
+        self._failures = failures
         self._board = Board(clock)
         self._lock = threading.Lock()  # the terminal is redrawn by a thread of its own
         self._next_line = clock() + LINE_EVERY_S
@@ -68,7 +76,7 @@ class Live:
         """Take an event in."""
         with self._lock:
             line = self._board.note(event)
-        if line:
+        if line and (self._failures or not isinstance(event, StageBroke)):
             self._print(line)
         if not self._console.is_terminal:
             self._print_in_between(event)

@@ -3,6 +3,7 @@
 from modelfactory.plan.cost import note_speed
 from modelfactory.plan.planned import Plan, PlannedStage, State, Totals
 from modelfactory.plan.planning import plan_experiments
+from modelfactory.plan.repetition import refuse_repetition
 from modelfactory.plan.sources import PinnedSources, pin_sources
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "note_speed",
     "pin_sources",
     "plan_experiments",
+    "refuse_repetition",
 ]

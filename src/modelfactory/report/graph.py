@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MOST_NODES = 40
-WIDTH, HEIGHT = 178, 46
-COLUMN, ROW, EDGE = 226, 60, 18
-LABEL_LENGTH = 26
+WIDTH, HEIGHT = 200, 46
+COLUMN, ROW, EDGE = 248, 60, 18
+LABEL_LENGTH, DETAIL_LENGTH, TAIL_LENGTH = 24, 26, 15
 SWEEPS = 4
 
 
@@ -139,18 +139,24 @@ def _middle(name: str, near: Mapping[str, Sequence[str]], places: Mapping[str, f
 
 
 def _box(node: PlanNode, column: int, row: float) -> Box:
-    label = node.label if len(node.label) <= LABEL_LENGTH else f"{node.label[: LABEL_LENGTH - 1]}…"
     times = f" \N{MULTIPLICATION SIGN} {node.count:,}" if node.count > 1 else ""
     kind = "" if node.kind == node.label else f"{node.kind}{times} · "
-    label += times if node.kind == node.label else ""
+    label = node.label + (times if node.kind == node.label else "")
     detail = f"{kind}{node.state}"
     return Box(
         node=node,
         x=EDGE + column * COLUMN,
         y=EDGE + round(row * ROW),
-        label=label,
-        detail=detail if len(detail) <= LABEL_LENGTH + 4 else f"{detail[: LABEL_LENGTH + 3]}…",
+        label=_shortened(label, LABEL_LENGTH),
+        detail=_shortened(detail, DETAIL_LENGTH),
     )
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return text cut in its middle: the end tells stages apart, it has the seed and the step."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1 - TAIL_LENGTH]}…{text[-TAIL_LENGTH:]}"
 
 
 def _path(start: Box, end: Box) -> str:

@@ -78,11 +78,16 @@
   // Paper is white and about 690 CSS pixels wide, whatever the window is.
   addEventListener("beforeprint", () => {
     root.classList.add("printing");
-    for (const full of document.querySelectorAll("details.full")) full.open = true;
+    for (const full of document.querySelectorAll("details.full:not([open])")) { full.open = true; full.dataset.opened = "print"; }
     view.width = (chart) => (chart.id === "loss" ? 680 : 328);
     draw();
   });
-  addEventListener("afterprint", () => { root.classList.remove("printing"); view.width = null; draw(); });
+  addEventListener("afterprint", () => {
+    root.classList.remove("printing");
+    for (const full of document.querySelectorAll("details.full[data-opened]")) { full.open = false; delete full.dataset.opened; }
+    view.width = null;
+    draw();
+  });
   draw();
   root.dataset.drawn = "true";
 })();

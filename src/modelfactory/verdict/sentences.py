@@ -72,7 +72,7 @@ def _reservations(finding: Finding) -> list[str]:
     if finding.covers == "items only":
         said.append(
             f"{_single(finding)} and no variant of this task was trained twice, so the noise between seeds "
-            "is unknown: no difference seen on a single seed is called a win."
+            "is unknown: a difference on a single seed is never called a win."
         )
     elif finding.n_seeds == 1 and finding.covers == "seeds and items":
         said.append(f"Only one seed is paired; seed noise is taken {SOURCE}.")
@@ -108,8 +108,8 @@ def _what_it_takes(finding: Finding, need: Need) -> str:
         seeds = count_text(need.seeds, "further seed")
         return f"At least {seeds} of both would show how large the noise between seeds is."
     if need.seeds is None:
-        more = f"; it takes about {need.items:,} independent items and more seeds" if need.items else ""
-        return f"More seeds cannot settle it, because the noise between items dominates{more}."
+        more = f"; about {need.items:,} independent items are needed" if need.items else ""
+        return f"More seeds alone cannot settle it, because the noise between items dominates{more}."
     seeds = f"About {count_text(need.seeds, 'further seed')} of both"
     if need.shows == "equivalence":
         return f"{seeds} would show {power} that it is below {margin_text(finding.measure)}."
