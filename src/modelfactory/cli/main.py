@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import gc
 import json
 import logging
 import os
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from modelfactory.cli.answer import Answer
 
+GC_THRESHOLD = 200_000
+"""Objects between two collections of cycles. A plan makes many small values and no cycles: at Python's 700
+a sixth of the time of a plan of 1,000 experiments went into looking for some."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 PIPED_WIDTH = 10_000
@@ -32,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 1 work failed, 2 bad input, 130 interrupted.
     """
+    gc.set_threshold(GC_THRESHOLD)
     arguments = make_parser().parse_args(argv)
     logging.basicConfig(
         level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
