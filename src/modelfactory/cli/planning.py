@@ -42,7 +42,7 @@ def check(arguments: argparse.Namespace) -> Answer:
         data=data,
         text=lambda console: console.print(
             f"{data['experiments']} experiments of {data['variants']} variants, "
-            f"{data['stages']} stages, {data['comparisons']} comparisons: no fault found"
+            f"{data['stages']} stages, {data['comparisons']} comparison(s): no fault found"
         ),
     )
 
