@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -118,13 +119,13 @@ def test_compiling_is_decided_by_the_plan(store: Store, monkeypatch: pytest.Monk
     assert compiling.wants_compile("on", empty, store)
     assert not compiling.wants_compile("off", empty, store)
     assert not compiling.wants_compile("auto", empty, store)
-    run = SimpleNamespace(training=SimpleNamespace(n_tokens=10**7))
-    monkeypatch.setattr(compiling, "_named", lambda _: [("a", run)])
+    run = SimpleNamespace(name="a", training=SimpleNamespace(n_tokens=10**7))
+    long = replace(empty, experiments=(run,))
     monkeypatch.setattr(compiling, "_flops_per_token", lambda *_: 1e8)
     store.cache_put(compiling.KEY, SPEED)
-    assert compiling.wants_compile("auto", empty, store)
+    assert compiling.wants_compile("auto", long, store)
     store.cache_put(compiling.KEY, SPEED | {"compile_speedup": 1.0})
-    assert not compiling.wants_compile("auto", empty, store)
+    assert not compiling.wants_compile("auto", long, store)
 
 
 def test_a_speed_of_an_earlier_version_is_measured_anew(

@@ -40,7 +40,7 @@ def wants_compile(choice: str, plan: Plan, store: Store) -> bool:
     if choice != "auto":
         return choice == "on"
     longest = max(
-        (experiment.training.n_tokens * _flops_per_token(plan, name) for name, experiment in _named(plan)),
+        (each.training.n_tokens * _flops_per_token(plan, each.name) for each in plan.experiments),
         default=0.0,
     )
     if longest < MIN_FLOPS:
@@ -78,10 +78,6 @@ def _measured() -> dict[str, Any]:
         raise WorkFailed(message)
     found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
     return found
-
-
-def _named(plan: Plan) -> list[tuple[str, Any]]:
-    return [(experiment.name, experiment) for experiment in plan.experiments]
 
 
 def _flops_per_token(plan: Plan, name: str) -> float:

@@ -8,7 +8,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from modelfactory.spec.writing import IMPORT, TYPE, class_name, to_json
+from modelfactory.spec.writing import TYPE, class_name, to_json
 
 
 def dumps(data: Any) -> str:
@@ -58,6 +58,3 @@ def _holds_default(field: dataclasses.Field[Any], value: Any) -> bool:
     else:
         return False
     return bool(value == default) and isinstance(value, bool) == isinstance(default, bool)
-
-
-__all__ = ["IMPORT", "canonical_json", "dumps", "fingerprint", "identity_json"]
