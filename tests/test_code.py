@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from modelfactory.code import changes, trace
+from modelfactory.code import Parsed, changes, trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,3 +138,36 @@ class Spec:
     (folder / "user_code.py").write_text(text.replace("= True", "= False"))
     os.utime(folder / "user_code.py", ns=(2, 2))
     assert trace(["user_code:Spec"]).definitions != first
+
+
+def test_what_was_parsed_is_kept_by_size_and_time(folder: Path) -> None:
+    for name in ("user_code.py", "other_code.py"):
+        os.utime(folder / name, ns=(1, 10**18))  # long ago
+    parsed = Parsed()
+    fresh = trace(["user_code:keep"], parsed)
+    assert parsed.has_grown
+    kept = json.loads(json.dumps(parsed.to_json()))
+    again = Parsed(kept)
+    assert trace(["user_code:keep"], again) == fresh
+    assert not again.has_grown
+    text = (folder / "user_code.py").read_text()
+    (folder / "user_code.py").write_text(text.replace("LIMIT = 3", "LIMIT = 4"))
+    edited_code = trace(["user_code:keep"], Parsed(kept))
+    assert changes(fresh.definitions, edited_code.definitions) == ["user_code:LIMIT"]
+
+
+def test_a_file_just_written_is_not_kept(folder: Path) -> None:
+    parsed = Parsed()
+    trace(["user_code:keep"], parsed)
+    assert not parsed.has_grown
+
+
+def test_what_another_reader_parsed_is_not_used(folder: Path) -> None:
+    for name in ("user_code.py", "other_code.py"):
+        os.utime(folder / name, ns=(1, 10**18))
+    parsed = Parsed()
+    trace(["user_code:keep"], parsed)
+    kept = {**parsed.to_json(), "reader": "Python 2"}
+    again = Parsed(kept)
+    trace(["user_code:keep"], again)
+    assert again.has_grown

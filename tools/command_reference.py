@@ -13,7 +13,8 @@ HEAD = """# Command reference
 Written by `make docs` from the command line itself; a test holds it against the parser.
 
 Every verb takes `--json` (one JSON object on stdout, all else on stderr) and `--workspace DIR`
-(default: `$FACTORY_WORKSPACE`, else `./.factory`). Exit codes: 0 done, 1 work failed, 2 bad input,
+(default: `$FACTORY_WORKSPACE`, else `./.factory`). Exit codes: 0 done, 1 work failed, 2 bad input
+or something else that only you can mend (a loss that became NaN, a full disk),
 130 interrupted. Completion: `factory --print-completion bash` (or `zsh`, `tcsh`) prints a script to source.
 """
 

@@ -17,6 +17,7 @@ import importlib.metadata
 import importlib.util
 import sys
 import sysconfig
+import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -57,8 +58,73 @@ class _Module:
     """Local name -> (module, attribute or "")."""
 
 
-def trace(roots: Iterable[str]) -> Code:
+class Parsed:
+    """What was read out of source files, by path, size and time of modification.
+
+    Parsing is nine tenths of a trace; `to_json` lets a caller keep it from one process to the next.
+    """
+
+    def __init__(self, kept: Mapping[str, Any] | None = None) -> None:
+        """Begin with what `to_json` gave, if it was read by this reader and this Python."""
+        known = kept if kept is not None and kept.get("reader") == _reader() else {}
+        self._files: dict[str, Any] = dict(known.get("files", {}))
+        self._modules: dict[str, _Module] = {}
+        self.has_grown = False
+
+    def module(self, name: str) -> _Module:
+        """Return a module of this package or of the user; an empty one for a library."""
+        path = source_file(name)
+        if path is None:
+            return _Module({}, {})
+        key = f"{name} {path}"
+        if key not in self._modules:
+            self._modules[key] = self._read(key, name, path)
+        return self._modules[key]
+
+    def _read(self, key: str, name: str, path: Path) -> _Module:
+        stat = path.stat()
+        state = [stat.st_size, stat.st_mtime_ns]
+        known = self._files.get(key)
+        if known is not None and known["state"] == state:
+            return _module_from(known)
+        module = _parse_file(name, path)
+        if time.time_ns() - stat.st_mtime_ns > _SETTLED_NS:
+            self._files[key] = {"state": state, **_module_to(module)}
+            self.has_grown = True
+        return module
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what another `Parsed` can begin with."""
+        return {"reader": _reader(), "files": self._files}
+
+
+_SETTLED_NS = 2_000_000_000
+"""A file younger than this may be written again within one tick of its file system's clock."""
+
+
+@lru_cache(maxsize=1)
+def _reader() -> str:
+    """Name the code that parses, and the Python whose syntax trees it digests."""
+    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    return f"{sys.version} {own}"
+
+
+def _module_to(module: _Module) -> dict[str, Any]:
+    definitions = {name: [each.digest, each.names, each.imports] for name, each in module.definitions.items()}
+    return {"definitions": definitions, "imports": module.imports}
+
+
+def _module_from(value: Mapping[str, Any]) -> _Module:
+    definitions = {
+        name: _Definition(digest, tuple(map(tuple, names)), tuple(map(tuple, imports)))
+        for name, (digest, names, imports) in value["definitions"].items()
+    }
+    return _Module(definitions, {name: tuple(target) for name, target in value["imports"].items()})
+
+
+def trace(roots: Iterable[str], parsed: Parsed | None = None) -> Code:
     """Return the code reached from `roots`, each `module:name`."""
+    known = parsed or Parsed()
     source_file.cache_clear()  # an experiment file of the same name may lie in another folder by now
     pending = [tuple(root.split(":")) for root in roots]
     seen: set[tuple[str, str]] = set()
@@ -75,13 +141,15 @@ def trace(roots: Iterable[str]) -> Code:
         if source_file(module_name) is None:
             libraries.add(module_name.partition(".")[0])
             continue
-        pending.extend(_follow(module_name, name, definitions))
+        pending.extend(_follow(known, module_name, name, definitions))
     return Code(definitions=dict(sorted(definitions.items())), libraries=_versions(libraries))
 
 
-def _follow(module_name: str, name: str, definitions: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _follow(
+    parsed: Parsed, module_name: str, name: str, definitions: dict[str, str]
+) -> Iterator[tuple[str, str]]:
     """Record one definition and yield what it refers to."""
-    module = _parsed(module_name)
+    module = parsed.module(module_name)
     if name == "*":
         yield from ((module_name, each) for each in module.definitions)
         return
@@ -158,20 +226,10 @@ def _library_folders() -> tuple[Path, ...]:
     return tuple(sorted({Path(sysconfig.get_path(name)).resolve() for name in names}))
 
 
-def _parsed(module_name: str) -> _Module:
-    path = source_file(module_name)
-    if path is None:
-        return _Module({}, {})
-    stat = path.stat()
-    return _parse_file(module_name, str(path), stat.st_mtime_ns, stat.st_size)
-
-
-@lru_cache(maxsize=4096)
-def _parse_file(module_name: str, path: str, mtime_ns: int, size: int) -> _Module:
-    del mtime_ns, size  # they only make the memory of an edited file stale
-    text = Path(path).read_text(encoding="utf-8")
-    package = module_name if Path(path).name == "__init__.py" else module_name.rpartition(".")[0]
-    tree = ast.parse(text, filename=path)
+def _parse_file(module_name: str, path: Path) -> _Module:
+    text = path.read_text(encoding="utf-8")
+    package = module_name if path.name == "__init__.py" else module_name.rpartition(".")[0]
+    tree = ast.parse(text, filename=str(path))
     imports: dict[str, tuple[str, str]] = {}
     parts: dict[str, list[ast.stmt]] = {}
     for statement in _top_level(tree.body):

@@ -9,21 +9,24 @@ FactoryError
 │   ├── WorkspaceError      the folder the factory keeps its state in
 │   ├── CommandError        words on the command line
 │   └── InvalidInputs       several of the above at once
-└── WorkFailed              the input was good, the work was not; exit code 1
+└── WorkFailed              the input was good, the work was not; exit code 1, but for the two marked
     ├── StageFailed         a stage raised, was killed, or ran out of memory
-    ├── NonFiniteLoss       training met NaN or infinity before an update
+    ├── NonFiniteLoss       training met NaN or infinity before an update; exit code 2
     ├── CheckpointDamaged   the bytes of a checkpoint are not those that were written
     ├── StageDamaged        the bytes of a stage are not those of its manifest
     ├── ClaimLost           another process took over the stage that was being published
-    ├── DiskFull            no space left
+    ├── DiskFull            no space left; exit code 2
     └── Stopped             the user asked to stop
 ```
+
+Exit code 2 says that the same command cannot succeed before the user has changed something: a spec, a file, a
+learning rate, the space on a disk. Exit code 1 says that work broke, which another try may get through.
 """
 
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,12 +35,16 @@ if TYPE_CHECKING:
 class FactoryError(Exception):
     """Base of everything this package raises on purpose."""
 
+    exit_code: ClassVar[int] = 1
+
 
 class InvalidInput(FactoryError):
     """What the user gave cannot be used.
 
     The text names the place (dotted path, file, stage), what was found, what was wanted, and the remedy.
     """
+
+    exit_code = 2
 
     def __init__(self, *, place: str, found: str, wanted: str, remedy: str) -> None:
         self.place = place
@@ -106,6 +113,8 @@ class StageFailed(WorkFailed):
 class NonFiniteLoss(WorkFailed):
     """Training met NaN or infinity; nothing was updated and the last good checkpoint stands."""
 
+    exit_code = 2
+
 
 class CheckpointDamaged(WorkFailed):
     """The bytes of a checkpoint are not those that were written."""
@@ -122,6 +131,8 @@ class ClaimLost(WorkFailed):
 class DiskFull(WorkFailed):
     """No space is left where the stage is written."""
 
+    exit_code = 2
+
 
 class Stopped(WorkFailed):
     """The user asked to stop; the stage ended at the next safe place."""
@@ -130,5 +141,17 @@ class Stopped(WorkFailed):
 def closest(name: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" or the list of known names, for the remedy of an unknown name."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names) or 'none'}."
+    near = nearest(name, names)
+    return f"Did you mean {near!r}?" if near else f"Known: {listed(names) or 'none'}."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that `name` was probably meant to be, or nothing."""
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return near[0] if near else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names with commas between them, in quotes where one could be read as two."""
+    plain = all(name and not set(name) & set(", '\"") for name in names)
+    return ", ".join(names if plain else map(repr, names))

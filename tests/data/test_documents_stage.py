@@ -289,10 +289,11 @@ def test_two_hundred_megabytes_on_one_line(place):
 
     place.put("long.txt", b"word " * 40_000_000)
     place.put("short.txt", "word")
-    made = place.run(place.dataset(dedup=(STEPS[1],)), "kept")
+    allowed = Files(root=str(place.source), pattern="**/*", max_document_bytes=200_000_000)
+    made = place.run(place.dataset(allowed, dedup=(STEPS[1],)), "kept")
     assert made.account["n_bytes"] == 200_000_004
     assert [batch.num_rows for batch in read_documents(made.folder, place.lake, ["n_bytes"])] == [1, 1]
-    dropped = place.run(place.dataset(filters=(MaxLineLength(n_characters=10_000),)), "dropped")
+    dropped = place.run(place.dataset(allowed, filters=(MaxLineLength(n_characters=10_000),)), "dropped")
     assert dropped.drops == {"a line longer than 10000 characters": 1}
 
 

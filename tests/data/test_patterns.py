@@ -82,3 +82,14 @@ def test_no_match_because_of_exclude_says_so(tree):
 def test_an_empty_root_says_so(tmp_path):
     with pytest.raises(SourceError, match="no file at all"):
         matching_files(tmp_path, "*", ())
+
+
+@pytest.mark.parametrize(("root", "pattern"), [("skip", "*.rs"), ("skipp", "*")])
+def test_a_relative_root_says_where_it_begins(tree, monkeypatch, root, pattern):
+    monkeypatch.chdir(tree)
+    with pytest.raises(SourceError) as caught:
+        matching_files(Path(root), pattern, ())
+    assert f"The root {root!r} is relative to {tree.resolve()}" in caught.value.remedy
+    with pytest.raises(SourceError) as caught:
+        matching_files(tree / root, pattern, ())
+    assert "relative" not in caught.value.remedy

@@ -98,3 +98,10 @@ def test_refuse_is_told_by_the_plan_with_file_and_offset(place):
     assert "not_utf8='drop'" in caught.value.remedy
     assert not place.cache.known  # or the next plan would miss it
     assert pin(place.files(not_utf8="drop"), place.cache).files
+
+
+def test_a_source_that_matches_nothing_is_called_by_its_place(place):
+    place.put("a.txt", "one")
+    with pytest.raises(SourceError) as caught:
+        pin(place.files(pattern="*.rs"), place.cache, place="dataset 'python': sources[0]")
+    assert caught.value.place.startswith("dataset 'python': sources[0]: pattern '*.rs' below root ")

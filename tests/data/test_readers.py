@@ -137,3 +137,28 @@ def test_a_file_changed_after_planning_is_refused_by_name(place):
     file.unlink()
     with pytest.raises(SourceError, match=r"b\.txt: found a file that cannot be read \(No such file"):
         place.run_pinned(dataset, inputs, "gone")
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_a_document_over_the_limit_is_refused_and_one_at_the_limit_is_not(place, ending):
+    place.put(f"a.txt{ending}", COMPRESS[ending](b"x" * 1000))
+    whole = Files(root=str(place.source), pattern="*", max_document_bytes=1000)
+    assert list(place.run(place.dataset(whole)).texts.values()) == ["x" * 1000]
+    place.put(f"a.txt{ending}", COMPRESS[ending](b"x" * 1001))
+    with pytest.raises(SourceError, match=r"a\.txt.*max_document_bytes"):
+        place.run(place.dataset(whole))
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_a_line_over_the_limit_is_refused_by_number(place, ending):
+    lines = [json.dumps({"text": "x" * n}) for n in (10, 500, 10)]
+    place.put(f"a.jsonl{ending}", COMPRESS[ending]("\n".join(lines).encode()))
+    with pytest.raises(SourceError, match=r"line 2: found a document of more than 300 bytes"):
+        place.run(place.dataset(jsonl(place, max_document_bytes=300)))
+
+
+def test_a_row_over_the_limit_is_refused_by_number(place):
+    pq.write_table(pa.table({"text": ["short", "é" * 500]}), place.source / "a.parquet")
+    source = Parquet(root=str(place.source), pattern="*", text_field="text", max_document_bytes=999)
+    with pytest.raises(SourceError, match="row 2: found a document of 1,000 bytes"):
+        place.run(place.dataset(source))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -111,6 +112,33 @@ def test_not_utf8_when_that_is_refused(fresh: Line) -> None:
     assert answer.code == 2
     assert "latin.py" in answer.err
     assert "UTF-8" in answer.err
+
+
+def test_200_megabytes_on_one_line(fresh: Line) -> None:
+    """A sparse file: 200 MB of NUL bytes and no newline. Seen before any work, by its size."""
+    with (fresh.corpus / "dump.py").open("wb") as stream:
+        stream.truncate(200_000_000)
+    answer = fresh.call("run", fresh.study)
+    assert answer.code == 2
+    for words in ("dump.py", "a document of 200,000,000 bytes", "at most 100,000,000", "max_document_bytes"):
+        assert words in answer.err
+
+
+def test_200_megabytes_on_one_line_of_json(fresh: Line) -> None:
+    """Known only when it is read: the stage refuses it, and the exit code says that the input is bad."""
+    lines = [json.dumps({"text": f"value = {n}\n" * 50}) for n in range(40)]
+    (fresh.corpus / "good.jsonl").write_text("\n".join(lines))
+    with (fresh.corpus / "long.jsonl").open("w") as stream:
+        stream.write(json.dumps({"text": "x" * 200_000_000}))
+    source = fresh.study.read_text()
+    plain = 'Files(root="corpus", pattern="**/*.py"'
+    assert plain in source
+    lined = 'Jsonl(root="corpus", pattern="*.jsonl", text_field="text"'
+    fresh.study.write_text(source.replace(plain, lined).replace("Dataset, Files", "Dataset, Jsonl"))
+    answer = fresh.run()
+    assert answer.code == 2
+    assert "long.jsonl, line 1: found a document of more than 100,000,000 bytes" in answer.err
+    assert "Traceback" not in answer.err
 
 
 def test_a_file_that_is_gone_or_no_file(fresh: Line) -> None:

@@ -123,7 +123,7 @@ def test_a_full_disk(fresh: Line, small_disk: Path) -> None:
     fresh.edit(fresh.study, "seed in (1, 2)", "seed in (1,)")
     (fresh.folder / "w").symlink_to(small_disk)
     answer = fresh.run()
-    assert answer.code == 1, answer.err
+    assert answer.code == 2, answer.err
     assert "Traceback" not in answer.err
     assert "no space left" in answer.err.lower()
     # Where not even the database can be written any more, the run ends there and counts nothing.

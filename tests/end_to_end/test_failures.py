@@ -40,7 +40,7 @@ def test_a_loss_that_becomes_nan_at_step_10(fresh: Line) -> None:
     fresh.edit(fresh.study, "n_tokens=8 * 128", "n_tokens=12 * 128")
     fresh.edit(fresh.study, "n_checkpoints=2", "n_checkpoints=3")
     answer = fresh.run()
-    assert answer.code == 1
+    assert answer.code == 2
     assert (answer.json["failed"], answer.json["blocked"]) == (1, 1)
     assert answer.json["ran"] == 4 + 4 * 6 - 2
     with Store.open(fresh.workspace) as store:
@@ -58,7 +58,7 @@ def test_a_loss_that_becomes_nan_at_step_10(fresh: Line) -> None:
     assert [each["label"] for each in status["failed"]] == ["high-spiked/seed=1 to step 12"]
     assert status["failed"][0]["log_tail"]
     again = fresh.run()
-    assert (again.code, again.json["ran"], again.json["failed"], again.json["blocked"]) == (1, 0, 1, 1)
+    assert (again.code, again.json["ran"], again.json["failed"], again.json["blocked"]) == (2, 0, 1, 1)
 
 
 def test_a_function_of_the_user_that_raises(fresh: Line) -> None:

@@ -85,11 +85,11 @@ def _refuse(error: InvalidInput, *, as_json: bool) -> int:
             {"place": e.place, "found": e.found, "wanted": e.wanted, "remedy": e.remedy} for e in faults
         ]
         sys.stdout.write(json.dumps({"error": str(whole), "faults": listed}, ensure_ascii=False) + "\n")
-    return 2
+    return whole.exit_code
 
 
 def _fail(error: FactoryError, *, as_json: bool) -> int:
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
     if as_json:
         sys.stdout.write(json.dumps({"error": str(error)}, ensure_ascii=False) + "\n")
-    return 1
+    return error.exit_code

@@ -77,7 +77,7 @@ def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> A
             written = _written(found, report_to)
         n_stages = len(setting.plan.stages)
     data = outcome.counts() | {"stopped": outcome.stopped, "report": str(written) if written else None}
-    code = INTERRUPTED if outcome.stopped else int(not outcome.complete)
+    code = INTERRUPTED if outcome.stopped else outcome.code
 
     def text(console: Console) -> None:
         _print_failures(console, outcome)

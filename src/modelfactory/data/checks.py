@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from modelfactory.data.dataset import Dataset
     from modelfactory.data.pins import Pin
 
-LARGEST_DOCUMENT = 2**31 - 1
-"""Bytes of one text that Parquet and Arrow strings can hold."""
-
 
 def check_dataset(dataset: Dataset, pins: Sequence[Pin]) -> None:
     """Find, from the pins of its sources in their order, why no document could remain, or one is too large.
@@ -46,17 +43,19 @@ def _is_document_per_file(source: object, pin: Pin) -> bool:
 
 def _refuse_too_large(source: object, pin: Pin) -> None:
     for file in pin.files:
-        if isinstance(source, Files) and file.n_bytes > LARGEST_DOCUMENT:
-            raise too_large(f"{pin.root}/{file.path}", file.n_bytes)
+        if not isinstance(source, Files) or is_compressed(file.path):
+            continue
+        if file.n_bytes > source.max_document_bytes:
+            raise too_large(f"{pin.root}/{file.path}", f"{file.n_bytes:,}", source.max_document_bytes)
 
 
-def too_large(place: str, n_bytes: int) -> SourceError:
-    """Return the error for a document that no string column can hold."""
+def too_large(place: str, n_bytes: str, most: int) -> SourceError:
+    """Return the error for a document that is larger than its source allows."""
     return SourceError(
         place=place,
-        found=f"a document of {n_bytes:,} bytes",
-        wanted=f"at most {LARGEST_DOCUMENT:,} bytes",
-        remedy="Cut it into several documents.",
+        found=f"a document of {n_bytes} bytes",
+        wanted=f"at most {most:,} bytes, the source's max_document_bytes",
+        remedy="Cut it into several documents, leave it out with `exclude`, or raise max_document_bytes.",
     )
 
 

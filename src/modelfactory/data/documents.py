@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from modelfactory.data.checks import LARGEST_DOCUMENT, too_large
+from modelfactory.data.checks import too_large
+from modelfactory.data.sources import LARGEST_DOCUMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,7 +62,7 @@ def batches(documents: Iterable[Document]) -> Iterator[pa.Table]:
     for document in documents:
         row = document.row()
         if row["n_bytes"] > LARGEST_DOCUMENT:
-            raise too_large(f"{document.source}: {document.path}", row["n_bytes"])
+            raise too_large(f"{document.source}: {document.path}", f"{row['n_bytes']:,}", LARGEST_DOCUMENT)
         if rows and (n_bytes + row["n_bytes"] > BATCH_BYTES or len(rows) == BATCH_DOCUMENTS):
             yield _table(rows)
             rows, n_bytes = [], 0

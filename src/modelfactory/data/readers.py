@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from modelfactory.data.checks import LARGEST_DOCUMENT, too_large
+from modelfactory.data.checks import too_large
 from modelfactory.data.documents import NO_TEXT, NOT_UTF8, Document
 from modelfactory.data.opening import not_utf8, require_utf8, verified
 from modelfactory.data.sources import Files, Jsonl
 from modelfactory.errors import SourceError, closest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from modelfactory.data.pins import Pin, PinnedFile
-    from modelfactory.data.sources import Source
+    from modelfactory.data.sources import Parquet, Source
 
 
 def read_files(source: Source, pin: Pin, name: str) -> Iterator[tuple[PinnedFile, Iterator[Document]]]:
@@ -36,16 +37,23 @@ def read_files(source: Source, pin: Pin, name: str) -> Iterator[tuple[PinnedFile
 def _read_file(source: Source, path: Path, file: PinnedFile, name: str) -> Iterator[Document]:
     with verified(path, file.sha256) as stream:
         if isinstance(source, Files):
-            yield _whole(stream.read(), source, path, name, file.path)
+            yield _whole(_bounded(stream.read, source, str(path)), source, path, name, file.path)
         elif isinstance(source, Jsonl):
             yield from _lines(stream, source, path, name, file.path)
         else:
-            yield from _rows(stream, source.text_field, path, name, file.path)
+            yield from _rows(stream, source, path, name, file.path)
+
+
+def _bounded(read: Callable[[int], bytes], source: Source, place: str) -> bytes:
+    """Read one document; no more than one byte beyond its limit is ever held."""
+    content = read(source.max_document_bytes + 1)
+    if len(content) > source.max_document_bytes:
+        most = source.max_document_bytes
+        raise too_large(place, f"more than {most:,}", most)
+    return content
 
 
 def _whole(content: bytes, source: Files, path: Path, name: str, relative: str) -> Document:
-    if len(content) > LARGEST_DOCUMENT:
-        raise too_large(str(path), len(content))
     text, flaw = _decoded(content, source, path, 0)
     return Document(name, relative, text, flaw)
 
@@ -62,7 +70,10 @@ def _decoded(content: bytes, source: Files | Jsonl, path: Path, offset: int) -> 
 
 def _lines(stream: IO[bytes], source: Jsonl, path: Path, name: str, relative: str) -> Iterator[Document]:
     offset = 0
-    for number, raw in enumerate(stream, start=1):
+    for number in itertools.count(1):
+        raw = _bounded(stream.readline, source, f"{path}, line {number:,}")
+        if not raw:
+            return
         content = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
         if content.strip():
             line = _Line(source=source, path=path, number=number, offset=offset + len(raw) - len(content))
@@ -125,9 +136,10 @@ class _Line(NamedTuple):
         return SourceError(place=place, found=found, wanted=wanted, remedy=remedy or "Mend the file.")
 
 
-def _rows(stream: IO[bytes], text_field: str, path: Path, name: str, relative: str) -> Iterator[Document]:
+def _rows(stream: IO[bytes], source: Parquet, path: Path, name: str, relative: str) -> Iterator[Document]:
     import pyarrow.parquet as pq
 
+    text_field, most = source.text_field, source.max_document_bytes
     try:
         parquet = pq.ParquetFile(stream)
         _require_strings(parquet.schema_arrow, text_field, path)
@@ -135,6 +147,8 @@ def _rows(stream: IO[bytes], text_field: str, path: Path, name: str, relative: s
         for batch in parquet.iter_batches(batch_size=1024, columns=[text_field]):
             for text in batch.column(0).to_pylist():
                 number += 1
+                if text is not None and len(text) * 4 > most and len(text.encode()) > most:
+                    raise too_large(f"{path}, row {number:,}", f"{len(text.encode()):,}", most)
                 yield Document(name, f"{relative}#{number}", text or "", NO_TEXT if text is None else "")
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise SourceError(

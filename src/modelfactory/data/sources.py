@@ -12,6 +12,11 @@ NotUtf8 = Literal["drop", "replace", "refuse"]
 """What happens to a document that is not UTF-8: it is dropped and counted; each bad sequence becomes U+FFFD;
 or the plan or the stage stops and names the file and the offset of the first bad byte."""
 
+MAX_DOCUMENT_BYTES = 100_000_000
+"""A document of more is, as a rule, a dump or a binary that a pattern caught by mistake: books have 1 MB."""
+LARGEST_DOCUMENT = 2**31 - 1
+"""Bytes of one text that Parquet and Arrow strings can hold."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
@@ -28,11 +33,14 @@ class Files:
     exclude: tuple[str, ...] = ()
     """Patterns of paths to leave out; `NAME/**` leaves out a whole folder without looking into it."""
     not_utf8: NotUtf8 = "refuse"
+    max_document_bytes: int = not_identity(default=MAX_DOCUMENT_BYTES)
+    """Refuse, by name, a file that is larger once decompressed; 1 to 2**31 - 1."""
 
     def __post_init__(self) -> None:
         """Check types and patterns."""
         check_types(self)
         _require_patterns(self, (self.pattern, *self.exclude))
+        _require_size(self, self.max_document_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +60,14 @@ class Jsonl:
     exclude: tuple[str, ...] = ()
     """Patterns of paths to leave out."""
     not_utf8: NotUtf8 = "refuse"
+    max_document_bytes: int = not_identity(default=MAX_DOCUMENT_BYTES)
+    """Refuse, by file and number, a line that is longer; 1 to 2**31 - 1."""
 
     def __post_init__(self) -> None:
         """Check types and patterns."""
         check_types(self)
         _require_patterns(self, (self.pattern, *self.exclude))
+        _require_size(self, self.max_document_bytes)
         _require_field(self, self.text_field)
 
 
@@ -72,11 +83,14 @@ class Parquet:
     """Name of the string column that holds the text."""
     exclude: tuple[str, ...] = ()
     """Patterns of paths to leave out."""
+    max_document_bytes: int = not_identity(default=MAX_DOCUMENT_BYTES)
+    """Refuse, by file and number, a row whose text is longer in UTF-8; 1 to 2**31 - 1."""
 
     def __post_init__(self) -> None:
         """Check types and patterns."""
         check_types(self)
         _require_patterns(self, (self.pattern, *self.exclude))
+        _require_size(self, self.max_document_bytes)
         _require_field(self, self.text_field)
 
 
@@ -109,6 +123,15 @@ def _require_patterns(source: object, patterns: tuple[str, ...]) -> None:
             wanted="a pattern of paths below root",
             remedy="Give the folder as root and the rest, such as '**/*.txt', as pattern.",
         )
+
+
+def _require_size(source: object, n_bytes: int) -> None:
+    require(
+        1 <= n_bytes <= LARGEST_DOCUMENT,
+        place=f"{type(source).__name__}.max_document_bytes",
+        found=n_bytes,
+        wanted=f"1 to {LARGEST_DOCUMENT:,}, the most that a column of strings can hold",
+    )
 
 
 def _require_field(source: object, text_field: str) -> None:

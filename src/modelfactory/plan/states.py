@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.code import changes, trace
+from modelfactory.code import Parsed, changes, trace
 from modelfactory.data import Dataset
+from modelfactory.errors import FactoryError
 from modelfactory.spec import json_difference, names_in, to_json, where_paths
 from modelfactory.spec.writing import class_name
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """Changed definitions named in a reason; `factory plan --explain` names all."""
+PARSED = "parsed modules"
+"""Key under which the store keeps what was read out of source files."""
 
 
 def with_states(
@@ -32,14 +36,25 @@ def with_states(
     """Return the stages with code, state and reason; they come in topological order."""
     listed = list(stages)
     records = store.states([stage.id for stage in listed]) if store is not None else {}
-    judge = _Judge(records, _History(store, roles))
-    return [judge.judged(stage) for stage in listed]
+    parsed = Parsed(store.cache_get(PARSED) if store is not None else None)
+    judge = _Judge(records, _History(store, roles), parsed)
+    judged = [judge.judged(stage) for stage in listed]
+    if store is not None and parsed.has_grown:
+        _keep(store, parsed)
+    return judged
+
+
+def _keep(store: Store, parsed: Parsed) -> None:
+    """Keep what was parsed for the next plan; a workspace that cannot be written is parsed for each time."""
+    with contextlib.suppress(FactoryError):
+        store.cache_put(PARSED, parsed.to_json())
 
 
 class _Judge:
     """Compares planned stages with records, parents before children."""
 
-    def __init__(self, records: Mapping[str, Record], history: _History) -> None:
+    def __init__(self, records: Mapping[str, Record], history: _History, parsed: Parsed) -> None:
+        self._parsed = parsed
         self._records = records
         self._history = history
         self._pending: set[str] = set()
@@ -81,7 +96,7 @@ class _Judge:
         """
         key = (stage.run, names_in(stage.spec, without=None if stage.kind == "documents" else Dataset))
         if key not in self._code:
-            self._code[key] = trace([stage.run, *sorted(key[1])])
+            self._code[key] = trace([stage.run, *sorted(key[1])], self._parsed)
         return self._code[key]
 
 

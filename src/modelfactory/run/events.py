@@ -73,6 +73,14 @@ class Outcome:
         """Whether everything planned is there now."""
         return not (self.failed or self.blocked or self.left)
 
+    @property
+    def code(self) -> int:
+        """The exit code: 0 complete; 2 where the user must mend something first; 1 where work broke."""
+        if self.complete:
+            return 0
+        mendable = [failure.kind in {"refused", "disk"} for failure in self.failed]
+        return 2 if mendable and all(mendable) else 1
+
     def counts(self) -> dict[str, Any]:
         """Return the numbers that `factory run --json` prints."""
         return {
