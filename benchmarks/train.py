@@ -86,8 +86,8 @@ def our_step(asked: argparse.Namespace) -> tuple[Step, int]:
     def step(number: int) -> float:
         batch = batch_of(asked, number)
         with torch_settings(asked.threads):  # as the training stage does
-            loss = gradient(learner, batch, seed=0, micro_batch_tokens=asked.batch * asked.seq_len)
-            return update(learner, None, batch, loss, lr=LR, grad_clip=1.0).loss  # type: ignore[arg-type]
+            found = gradient(learner, batch, seed=0, micro_batch_tokens=asked.batch * asked.seq_len)
+            return update(learner, None, batch, found, lr=LR, grad_clip=1.0).loss  # type: ignore[arg-type]
 
     return step, model.n_parameters(asked.vocab_size)
 

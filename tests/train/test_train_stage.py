@@ -18,7 +18,7 @@ from modelfactory.errors import (
     SpecError,
     Stopped,
 )
-from modelfactory.models import GPT2
+from modelfactory.models import GPT2, LossSums
 from modelfactory.train import AdamW, load_model, segment
 from modelfactory.train import checkpoint as checkpoint_module
 from modelfactory.train.learner import Learner
@@ -133,15 +133,15 @@ def test_a_stop_is_heard(inputs: dict[str, Path], tmp_path: Path) -> None:
 
 
 def poisoned_loss(step: int) -> Any:
-    """Return a `Learner.loss_sum` that is NaN at one step."""
+    """Return a `Learner.sums` whose loss is NaN at one step."""
     calls = iter(range(1, 1000))
-    true_loss = Learner.loss_sum
+    true_sums = Learner.sums
 
-    def loss_sum(self: Learner, tokens: Any, labels: Any, valid: Any) -> torch.Tensor:
-        loss = true_loss(self, tokens, labels, valid)
-        return loss * math.nan if next(calls) == step else loss
+    def sums(self: Learner, *parts: Any) -> LossSums:
+        found = true_sums(self, *parts)
+        return found._replace(loss=found.loss * math.nan) if next(calls) == step else found
 
-    return loss_sum
+    return sums
 
 
 def test_a_loss_that_is_nan_stops_before_the_update(
@@ -149,7 +149,7 @@ def test_a_loss_that_is_nan_stops_before_the_update(
 ) -> None:
     before = train(spec(to_step=5), inputs, tmp_path / "before")
     kept: dict[str, Any] = {}
-    monkeypatch.setattr(Learner, "loss_sum", poisoned_loss(5))
+    monkeypatch.setattr(Learner, "sums", poisoned_loss(5))
     with pytest.raises(NonFiniteLoss, match=r"step 10: loss nan.*Documents of the batch: ") as caught:
         train(
             spec(from_step=5), {**inputs, "checkpoint": before}, tmp_path / "run", warm=kept, fingerprint="x"
@@ -175,7 +175,9 @@ def test_a_gradient_that_is_infinite_stops_before_the_update(
     for parameter in learner.module.parameters():
         parameter.grad = torch.full_like(parameter, math.inf)
     with pytest.raises(NonFiniteLoss, match=r"step 2: loss 1\.0, gradient norm inf"):
-        steps.update(learner, stream, stream.batch(2), 1.0, lr=0.1, grad_clip=1.0)
+        steps.update(
+            learner, stream, stream.batch(2), steps.Gradient(loss=1.0, observed={}), lr=0.1, grad_clip=1.0
+        )
     assert all(torch.equal(before[name], value) for name, value in learner.module.state_dict().items())
     assert learner.step == 0
 

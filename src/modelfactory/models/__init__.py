@@ -6,7 +6,17 @@ written out. An architecture of your own is any spec that follows `Architecture`
 is any spec that follows `Layer`. Nothing is registered, and nothing here imports torch before `build`.
 """
 
-from modelfactory.models.architecture import Architecture, BuildContext, LanguageModel, Layer, Norm
+from modelfactory.models.architecture import (
+    Architecture,
+    BuildContext,
+    LanguageModel,
+    Layer,
+    LossSums,
+    Norm,
+    Packing,
+    Routed,
+    Trained,
+)
 from modelfactory.models.attention import Attention, Rope
 from modelfactory.models.decoder import Block, Decoder
 from modelfactory.models.feed_forward import FeedForward, GatedFeedForward
@@ -29,8 +39,12 @@ __all__ = [
     "Layer",
     "LayerNorm",
     "Llama",
+    "LossSums",
     "Norm",
+    "Packing",
     "RMSNorm",
     "Rope",
+    "Routed",
+    "Trained",
     "gpt2_initial",
 ]

@@ -10,11 +10,13 @@ al. 2022, arXiv 2204.02311, appendix B).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from modelfactory.models.initial import Initial
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
 
 
@@ -27,10 +29,69 @@ class LanguageModel(Protocol):
     def loss_sum(
         self, tokens_BT: torch.Tensor, labels_BT: torch.Tensor, valid_BT: torch.Tensor
     ) -> torch.Tensor:
-        """Return the sum of the losses, in nats and float32, over positions where `valid_BT` is true."""
+        """Return the sum of the losses, in nats and float32, over positions where `valid_BT` is true.
+
+        A module that is trained on more than this, or that keeps the documents of a row apart, has
+        `training_sums` as well (see `Trained`).
+        """
 
     def new_cache(self, batch: int, max_len: int) -> Any:
         """Return an empty cache for `batch` rows of up to `max_len` tokens."""
+
+
+class LossSums(NamedTuple):
+    """What the trainer gets from one part of a batch. Every number is a sum, so that parts add up."""
+
+    loss: torch.Tensor
+    """Sum of the losses over valid labels: nats, float32."""
+    extra: torch.Tensor
+    """What training minimises besides, on the same scale: balance of experts, further tokens; 0 if nothing.
+
+    A sum over rows, so that no split of a batch changes the gradient.
+    """
+    observed: dict[str, torch.Tensor]
+    """Sums that are logged and given to `after_step`, such as the tokens that each expert got."""
+
+
+class Trained(Protocol):
+    """Two methods a module may have beyond `LanguageModel`, for the trainer alone."""
+
+    def training_sums(
+        self,
+        tokens_BT: torch.Tensor,
+        labels_BT: torch.Tensor,
+        valid_BT: torch.Tensor,
+        documents_BT: torch.Tensor | None = None,
+    ) -> LossSums:
+        """Return all that is minimised and observed.
+
+        With `documents_BT`, which numbers the documents of each row upwards from 0, nothing of one document
+        may change what another one gets.
+        """
+
+    def after_step(self, observed: Mapping[str, torch.Tensor]) -> None:
+        """Take in the sums of a whole step, over all ranks, after the update of the parameters."""
+
+
+class Packing(NamedTuple):
+    """Where the documents lie in rows that hold several."""
+
+    documents_BT: torch.Tensor
+    """Number of the document within its row, upwards from 0; int64."""
+    positions_BT: torch.Tensor
+    """Place of the token within its document, or the piece of it that lies in the row, from 0; int64."""
+    mask_B1TT: torch.Tensor
+    """What each position may see: those before it, and itself, of its own document; bool."""
+
+
+class Routed(NamedTuple):
+    """What a feed-forward of experts returns in place of y_BTD."""
+
+    y_BTD: torch.Tensor
+    balance: torch.Tensor
+    """Auxiliary loss, summed over the tokens; 0 without one."""
+    load_E: torch.Tensor
+    """Tokens that each expert got, float32."""
 
 
 class Architecture(Protocol):
@@ -67,9 +128,10 @@ class BuildContext:
 class Layer(Protocol):
     """A mixer or a feed-forward: maps x_BTD to y_BTD, to be added to the residual stream.
 
-    The module of a feed-forward is called with x_BTD. That of a mixer is called with x_BTD and its own cache
-    or None, and has `new_cache(batch, max_len)`. A module that holds parameters of its own, outside the
-    layers of `models.modules`, has `initialise(generator)`, which fills all of them.
+    The module of a feed-forward is called with x_BTD and returns y_BTD, or `Routed` where it holds experts.
+    That of a mixer is called with x_BTD, its own cache or None, and a `Packing` where documents of a row are
+    kept apart, else None; it has `new_cache(batch, max_len)`. A module that holds parameters of its own,
+    outside the layers of `models.modules`, has `initialise(generator)`, which fills all of them.
     """
 
     def n_parameters(self, d_model: int) -> int:

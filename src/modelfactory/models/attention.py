@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from modelfactory.models.checks import require_positive
 from modelfactory.spec import check_types, require
@@ -43,6 +43,8 @@ class Attention:
     qkv_bias: bool
     out_bias: bool
     rope: Rope | None
+    scale: float | Literal["1/sqrt(head_dim)"] = "1/sqrt(head_dim)"
+    """Multiplies the scores before the softmax; muP has 1 / head_dim."""
 
     def __post_init__(self) -> None:
         """Refuse heads that cannot be shared evenly, and rotations of an odd number of dimensions."""
@@ -55,6 +57,12 @@ class Attention:
             place="Attention.n_kv_heads",
             found=self.n_kv_heads,
             wanted=f"a divisor of n_heads {self.n_heads}",
+        )
+        require(
+            isinstance(self.scale, str) or self.scale > 0,
+            place="Attention.scale",
+            found=self.scale,
+            wanted="a number above 0",
         )
         require(
             self.rope is None or self.head_dim % 2 == 0,

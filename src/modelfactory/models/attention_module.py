@@ -6,7 +6,7 @@ Q head_dim, P = Q / 2 pairs of dimensions that turn together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from torch.nn import functional
 from modelfactory.models.modules import Linear
 
 if TYPE_CHECKING:
-    from modelfactory.models.architecture import BuildContext
+    from modelfactory.models.architecture import BuildContext, Packing
     from modelfactory.models.attention import Attention, Rope
 
 
@@ -45,13 +45,16 @@ class CausalAttention(nn.Module):
         self.n_heads, self.n_kv_heads, self.head_dim = spec.n_heads, spec.n_kv_heads, spec.head_dim
         self.qkv = Linear(d_model, spec.qkv_dim, bias=spec.qkv_bias, std=initial.matrix_std)
         self.out = Linear(spec.n_heads * spec.head_dim, d_model, bias=spec.out_bias, std=initial.residual_std)
+        self.scale = None if isinstance(spec.scale, str) else spec.scale  # None is 1/sqrt(head_dim) in torch
         self.is_rotary = spec.rope is not None
         if spec.rope is not None:
             cos_TP, sin_TP = _shared_rotations(spec.rope, spec.head_dim, context)
             self.register_buffer("cos_TP", cos_TP, persistent=False)
             self.register_buffer("sin_TP", sin_TP, persistent=False)
 
-    def forward(self, x_BTD: torch.Tensor, cache: AttentionCache | None = None) -> torch.Tensor:
+    def forward(
+        self, x_BTD: torch.Tensor, cache: AttentionCache | None = None, packing: Packing | None = None
+    ) -> torch.Tensor:
         """Return y_BTD."""
         B, T, _ = x_BTD.shape
         n_turned = self.n_heads + self.n_kv_heads
@@ -59,9 +62,10 @@ class CausalAttention(nn.Module):
             self.qkv(x_BTD).view(B, T, -1, self.head_dim).split((n_turned, self.n_kv_heads), dim=2)
         )
         if self.is_rotary:
-            qk_BTHQ = self._rotated(qk_BTHQ, 0 if cache is None else cache.n_tokens)
+            qk_BTHQ = self._rotated(qk_BTHQ, 0 if cache is None else cache.n_tokens, packing)
         q_BTHQ, k_BTKQ = qk_BTHQ.split((self.n_heads, self.n_kv_heads), dim=2)
-        y_BHTQ = self._attend(q_BTHQ.transpose(1, 2), k_BTKQ.transpose(1, 2), v_BTKQ.transpose(1, 2), cache)
+        q_BHTQ, k_BKTQ, v_BKTQ = (part.transpose(1, 2) for part in (q_BTHQ, k_BTKQ, v_BTKQ))
+        y_BHTQ = self._attend(q_BHTQ, k_BKTQ, v_BKTQ, cache, packing)
         return cast("torch.Tensor", self.out(y_BHTQ.transpose(1, 2).reshape(B, T, -1)))
 
     def new_cache(self, batch: int, max_len: int) -> AttentionCache:
@@ -70,29 +74,34 @@ class CausalAttention(nn.Module):
         return AttentionCache(self.qkv.weight.new_empty(shape), self.qkv.weight.new_empty(shape))
 
     def _attend(
-        self, q_BHTQ: torch.Tensor, k_BKTQ: torch.Tensor, v_BKTQ: torch.Tensor, cache: AttentionCache | None
+        self,
+        q_BHTQ: torch.Tensor,
+        k_BKTQ: torch.Tensor,
+        v_BKTQ: torch.Tensor,
+        cache: AttentionCache | None,
+        packing: Packing | None,
     ) -> torch.Tensor:
-        shared = self.n_kv_heads != self.n_heads
-        if cache is None:
+        options: Any = {"enable_gqa": self.n_kv_heads != self.n_heads, "scale": self.scale}
+        if packing is not None:
             return functional.scaled_dot_product_attention(
-                q_BHTQ, k_BKTQ, v_BKTQ, is_causal=True, enable_gqa=shared
+                q_BHTQ, k_BKTQ, v_BKTQ, attn_mask=packing.mask_B1TT, **options
             )
+        if cache is None:
+            return functional.scaled_dot_product_attention(q_BHTQ, k_BKTQ, v_BKTQ, is_causal=True, **options)
         start, T = cache.n_tokens, q_BHTQ.shape[2]
         k_BKSQ, v_BKSQ = (part.to(q_BHTQ.dtype) for part in cache.append(k_BKTQ, v_BKTQ))
         if T == 1:  # the newest position sees all others
-            return functional.scaled_dot_product_attention(q_BHTQ, k_BKSQ, v_BKSQ, enable_gqa=shared)
+            return functional.scaled_dot_product_attention(q_BHTQ, k_BKSQ, v_BKSQ, **options)
         mask_TS = torch.ones(T, start + T, dtype=torch.bool, device=q_BHTQ.device).tril(start)
-        return functional.scaled_dot_product_attention(
-            q_BHTQ, k_BKSQ, v_BKSQ, attn_mask=mask_TS, enable_gqa=shared
-        )
+        return functional.scaled_dot_product_attention(q_BHTQ, k_BKSQ, v_BKSQ, attn_mask=mask_TS, **options)
 
-    def _rotated(self, x_BTHQ: torch.Tensor, start: int) -> torch.Tensor:
+    def _rotated(self, x_BTHQ: torch.Tensor, start: int, packing: Packing | None) -> torch.Tensor:
         """Turn each pair of dimensions by its angle, in float32 as the tables are."""
-        end = start + x_BTHQ.shape[1]
-        cos_TP = cast("torch.Tensor", self.cos_TP)[start:end, None]
-        sin_TP = cast("torch.Tensor", self.sin_TP)[start:end, None]
+        places = slice(start, start + x_BTHQ.shape[1]) if packing is None else packing.positions_BT
+        cos = cast("torch.Tensor", self.cos_TP)[places].unsqueeze(-2)
+        sin = cast("torch.Tensor", self.sin_TP)[places].unsqueeze(-2)
         first, second = x_BTHQ.chunk(2, dim=-1)
-        turned = (first * cos_TP - second * sin_TP, second * cos_TP + first * sin_TP)
+        turned = (first * cos - second * sin, second * cos + first * sin)
         return torch.cat(turned, dim=-1).to(x_BTHQ.dtype)
 
 

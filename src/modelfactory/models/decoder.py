@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from modelfactory.models.architecture import Layer, Norm
 from modelfactory.models.checks import require_positive
@@ -16,15 +16,25 @@ if TYPE_CHECKING:
     from modelfactory.models.decoder_module import DecoderModule
 
 
+Placement = Literal["pre", "output", "sandwich", "post"]
+"""Where the norms of a block stand, f being the mixer or the feed-forward.
+
+pre: x + f(norm(x)) (Xiong et al. 2020, arXiv 2002.04745). output: x + norm(f(x)), as in OLMo 2 (arXiv
+2501.00656). sandwich: x + norm(f(norm(x))), as in Gemma 2 (arXiv 2408.00118). post: norm(x + f(x)), as in the
+first transformer (Vaswani et al. 2017, arXiv 1706.03762).
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """x + mixer(norm(x)), then x + feed_forward(norm(x))."""
+    """The mixer, then the feed-forward, each added to the residual stream x."""
 
     mixer: Layer
     """What moves information along the sequence, such as Attention."""
     feed_forward: Layer
     norm: Norm
-    """Applied before each of the two, with parameters of its own each time."""
+    """Applied to each of the two, with parameters of its own each time."""
+    placement: Placement = "pre"
 
     def __post_init__(self) -> None:
         """Check the types."""
@@ -33,13 +43,18 @@ class Block:
     def n_parameters(self, d_model: int) -> int:
         """Return those of both layers and both norms."""
         layers = self.mixer.n_parameters(d_model) + self.feed_forward.n_parameters(d_model)
-        return layers + 2 * self.norm.n_parameters(d_model)
+        return layers + self.n_norms * self.norm.n_parameters(d_model)
+
+    @property
+    def n_norms(self) -> int:
+        """Norms of the block."""
+        return 4 if self.placement == "sandwich" else 2
 
     def flops_per_token(self, d_model: int, seq_len: int) -> int:
         """Return those of both layers and 6 for each parameter of the norms."""
         layers = self.mixer.flops_per_token(d_model, seq_len)
         layers += self.feed_forward.flops_per_token(d_model, seq_len)
-        return layers + 12 * self.norm.n_parameters(d_model)
+        return layers + 6 * self.n_norms * self.norm.n_parameters(d_model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +73,12 @@ class Decoder:
     tied: bool
     """Whether the head is the token embedding."""
     initial: Initial
+    embedding_scale: float = 1.0
+    """Multiplies the token embedding where it enters the stream; Gemma's is sqrt(d_model)."""
+    logit_scale: float = 1.0
+    """Multiplies the logits, as muP does (Yang et al. 2022, arXiv 2203.03466)."""
+    logit_softcap: float | None = None
+    """Bounds the logits smoothly by c * tanh(logits / c) (Gemma 2, arXiv 2408.00118); None for no bound."""
 
     def __post_init__(self) -> None:
         """Refuse sizes below 1 and a pattern longer than the depth, whose end would never be used."""
@@ -71,6 +92,11 @@ class Decoder:
             found=len(self.blocks),
             wanted=f"between 1 and n_layers {self.n_layers} blocks",
         )
+        for name in ("embedding_scale", "logit_scale"):
+            scale = getattr(self, name)
+            require(scale > 0, place=f"Decoder.{name}", found=scale, wanted="a number above 0")
+        cap = self.logit_softcap
+        require(cap is None or cap > 0, place="Decoder.logit_softcap", found=cap, wanted="above 0, or None")
 
     def layers(self) -> Iterator[Block]:
         """Yield the block of each layer, the first one first."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from modelfactory.errors import NonFiniteLoss
+from modelfactory.errors import NonFiniteLoss, SpecError
+from modelfactory.models import LossSums
+from modelfactory.train.optimizer_state import flat_state, restore_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from modelfactory.train.checkpoint import State
     from modelfactory.train.segment import TrainSegment
 
-    LossSum = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    Sums = Callable[..., LossSums]
 
 
 class Learner:
@@ -31,8 +33,8 @@ class Learner:
         self.module = cast("torch.nn.Module", spec.model.build(vocab_size, spec.seed))
         self.optimizer = spec.optimizer.build(self.module)
         self.precision = spec.precision
-        loss_sum = cast("Any", self.module).loss_sum
-        self._loss_sum: LossSum = torch.compile(loss_sum, dynamic=False) if is_compiled else loss_sum
+        sums = _sums_of(self.module)
+        self._sums: Sums = torch.compile(sums, dynamic=False) if is_compiled else sums
         self.step = 0
         self.n_tokens = 0
         self.fingerprint = ""
@@ -43,18 +45,26 @@ class Learner:
         is_that_state = self.fingerprint == fingerprint != ""
         return is_that_state and self.key == _key(spec, vocab_size, is_compiled)
 
-    def loss_sum(self, tokens: torch.Tensor, labels: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-        """Return the sum of the losses at the segment's precision."""
+    def sums(
+        self,
+        tokens: torch.Tensor,
+        labels: torch.Tensor,
+        valid: torch.Tensor,
+        documents: torch.Tensor | None = None,
+    ) -> LossSums:
+        """Return losses and what else is minimised and observed, at the segment's precision."""
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.precision == "bf16"):
-            return self._loss_sum(tokens, labels, valid)
+            return self._sums(tokens, labels, valid, documents)
+
+    def after_step(self, observed: dict[str, torch.Tensor]) -> None:
+        """Tell the module what was observed over a whole step, if it wants to know."""
+        if observed:
+            cast("Any", self.module).after_step(observed)
 
     def state(self) -> State:
         """Return all that the next step follows from, the tensors themselves and not copies."""
-        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
         state: State = {f"model/{name}": value for name, value in self.module.state_dict().items()}
-        for parameter, slots in self.optimizer.state.items():
-            name = names[id(parameter)]
-            state |= {f"optimizer/{name}/{slot}": value for slot, value in slots.items()}
+        state |= flat_state(self.optimizer, self.module)
         state |= {"step": torch.tensor(self.step), "n_tokens": torch.tensor(self.n_tokens)}
         return state | {"rng": torch.get_rng_state()}
 
@@ -63,12 +73,7 @@ class Learner:
         parts = {key.removeprefix("model/"): v for key, v in state.items() if key.startswith("model/")}
         self.module.load_state_dict(parts)
         self._forget()
-        parameters = dict(self.module.named_parameters())
-        for key, value in state.items():
-            kind, _, rest = key.partition("/")
-            if kind == "optimizer":
-                name, _, slot = rest.rpartition("/")
-                self.optimizer.state[parameters[name]][slot] = value
+        restore_state(self.optimizer, self.module, state)
         self.step, self.n_tokens = int(state["step"]), int(state["n_tokens"])
         torch.set_rng_state(state["rng"])
 
@@ -86,6 +91,36 @@ class Learner:
         self.optimizer.state.clear()
         self.optimizer.zero_grad(set_to_none=True)
         self.step, self.n_tokens, self.fingerprint = 0, 0, ""
+
+
+def _sums_of(module: torch.nn.Module) -> Sums:
+    """Return the module's `training_sums`, or what stands for it in one that has only `loss_sum`."""
+    known: Sums | None = getattr(module, "training_sums", None)
+    return known if known is not None else _Bare(cast("Any", module).loss_sum)
+
+
+class _Bare:
+    """The sums of a module that minimises its loss and nothing else."""
+
+    def __init__(self, loss_sum: Callable[..., torch.Tensor]) -> None:
+        self._loss_sum = loss_sum
+
+    def __call__(
+        self,
+        tokens: torch.Tensor,
+        labels: torch.Tensor,
+        valid: torch.Tensor,
+        documents: torch.Tensor | None = None,
+    ) -> LossSums:
+        if documents is not None:
+            raise SpecError(
+                place="Training.document_masks",
+                found="a model without `training_sums`",
+                wanted="one that can keep the documents of a row apart",
+                remedy="Give its module `training_sums` (see modelfactory.models.Trained).",
+            )
+        loss = self._loss_sum(tokens, labels, valid)
+        return LossSums(loss, torch.zeros_like(loss), {})
 
 
 def _key(spec: TrainSegment, vocab_size: int, is_compiled: bool) -> tuple[Any, ...]:

@@ -67,6 +67,7 @@ def open_stream(spec: TrainSegment, inputs: Mapping[str, Path]) -> Stream:
         seed=spec.seed,
         n_tokens=spec.n_tokens,
         max_epochs=spec.max_epochs,
+        batch_warmup=spec.batch_warmup_sequences,
     )
 
 
@@ -90,8 +91,8 @@ def _train(spec: TrainSegment, learner: Learner, stream: Stream, log: StepLog, s
     lrs, micro = spec.lrs(), site.micro_batch_tokens
     for step in range(spec.from_step + 1, spec.to_step + 1):
         batch, lr = stream.batch(step), float(lrs[step - 1])
-        loss = gradient(learner, batch, seed=spec.seed, micro_batch_tokens=micro, stopping=site.stopping)
-        result = update(learner, stream, batch, loss, lr=lr, grad_clip=spec.grad_clip)
+        found = gradient(learner, batch, seed=spec.seed, micro_batch_tokens=micro, stopping=site.stopping)
+        result = update(learner, stream, batch, found, lr=lr, grad_clip=spec.grad_clip)
         log.add(result, step=step, lr=lr, n_tokens=learner.n_tokens)
 
 
@@ -123,7 +124,7 @@ def _check_model(spec: TrainSegment, stage: Path, vocab_size: int) -> None:
 
 def _check_place(spec: TrainSegment, step: int, n_tokens: int, stage: Path) -> None:
     """A step that was cut short at the end of a run is no step of a longer one."""
-    wanted = (spec.from_step, spec.from_step * spec.batch_tokens)
+    wanted = (spec.from_step, spec.n_tokens_before)
     if (step, n_tokens) != wanted:
         message = (
             f"{stage}: found step {step} after {n_tokens:,} tokens, wanted step {wanted[0]} after "

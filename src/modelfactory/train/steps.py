@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,17 @@ class StepResult:
     """Mean over valid labels, in nats, before the update."""
     grad_norm: float
     """Of all parameters together, before clipping."""
+    observed: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What the model tells besides, summed over the batch, such as the tokens of each expert."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradient:
+    """What the parts of a batch came to, their gradients being added to the parameters."""
+
+    loss: float
+    """Mean over valid labels, in nats."""
+    observed: dict[str, torch.Tensor]
 
 
 def gradient(
@@ -38,7 +49,7 @@ def gradient(
     seed: int,
     micro_batch_tokens: int,
     stopping: Callable[[], bool] = lambda: False,
-) -> float:
+) -> Gradient:
     """Add the gradient of the batch's mean loss to the parameters and return that loss.
 
     The loss of each part is a sum, divided by the valid labels of the *whole* batch, so any split gives the
@@ -48,7 +59,7 @@ def gradient(
     Raises:
         Stopped: the user asked to, between two parts.
     """
-    total = torch.zeros(())
+    total, observed = torch.zeros(()), dict[str, torch.Tensor]()
     n_valid = max(batch.n_valid, 1)
     tokens = torch.from_numpy(batch.tokens).long()
     valid = torch.from_numpy(batch.valid)
@@ -59,10 +70,12 @@ def gradient(
             continue  # rows past the end of the run
         torch.manual_seed(named_seed(seed, batch.step, first))
         rows = tokens[first:last]
-        loss = learner.loss_sum(rows[:, :-1], rows[:, 1:], valid[first:last]) / n_valid
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.detach()
-    return float(total)
+        sums = learner.sums(rows[:, :-1], rows[:, 1:], valid[first:last])
+        ((sums.loss + sums.extra) / n_valid).backward()  # type: ignore[no-untyped-call]
+        total += sums.loss.detach() / n_valid
+        for name, value in sums.observed.items():
+            observed[name] = observed[name] + value if name in observed else value
+    return Gradient(loss=float(total), observed=observed)
 
 
 def parts(n_rows: int, seq_len: int, micro_batch_tokens: int) -> Iterator[tuple[int, int]]:
@@ -73,7 +86,7 @@ def parts(n_rows: int, seq_len: int, micro_batch_tokens: int) -> Iterator[tuple[
 
 
 def update(
-    learner: Learner, stream: Stream, batch: Batch, loss: float, *, lr: float, grad_clip: float
+    learner: Learner, stream: Stream, batch: Batch, found: Gradient, *, lr: float, grad_clip: float
 ) -> StepResult:
     """Clip the gradient and apply it.
 
@@ -81,16 +94,18 @@ def update(
         NonFiniteLoss: loss or gradient is not finite; nothing was changed.
     """
     norm = float(torch.nn.utils.clip_grad_norm_(learner.module.parameters(), grad_clip))
+    loss = found.loss
     if not (math.isfinite(loss) and math.isfinite(norm)):
         learner.optimizer.zero_grad(set_to_none=True)
         raise NonFiniteLoss(_non_finite(stream, batch.step, loss, norm))
     for group in learner.optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("lr_scale", 1.0)
     learner.optimizer.step()
     learner.optimizer.zero_grad(set_to_none=True)
+    learner.after_step(found.observed)
     learner.step = batch.step
     learner.n_tokens += batch.n_valid
-    return StepResult(loss=loss, grad_norm=norm)
+    return StepResult(loss=loss, grad_norm=norm, observed=found.observed)
 
 
 def _non_finite(stream: Stream, step: int, loss: float, norm: float) -> str:
