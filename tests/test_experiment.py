@@ -71,6 +71,13 @@ def test_batches_hold_whole_sequences() -> None:
         experiment(training=replace(TRAINING, batch_tokens=20))
 
 
+def test_more_checkpoints_than_steps_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"n_checkpoints: found 5 in a run of 4 steps, .* Use 4 or fewer"):
+        experiment(training=replace(TRAINING, n_checkpoints=5))
+    every = experiment(training=replace(TRAINING, n_checkpoints=4))
+    assert every.training.checkpoint_steps == (1, 2, 3, 4)
+
+
 def test_tasks_have_names_of_their_own() -> None:
     task = BitsPerByte(dataset=HELD_OUT, max_documents=1, max_bytes=10)
     with pytest.raises(SpecError, match="2 tasks named 'bits_per_byte'"):
@@ -144,3 +151,9 @@ def test_replicates_that_hide_it_are_found() -> None:
     faults = check_together([experiment(name="a, s1", seed=1), experiment(name="a, s2", seed=2)])
     assert len(faults) == 1
     assert "seed=N" in faults[0].remedy
+
+
+def test_known_names_with_commas_are_quoted() -> None:
+    variants = [experiment("gpt2, as found"), experiment("llama", 2)]
+    (fault,) = check_comparisons([Comparison(baseline="llama", variant="xyz")], variants)
+    assert fault.remedy == "Known: 'gpt2, as found', 'llama'."

@@ -117,7 +117,7 @@ def test_a_missing_field(write: Callable[..., Path]) -> None:
 
 def test_an_unknown_field_has_its_line_and_the_closest_name(write: Callable[..., Path]) -> None:
     (fault,) = faults(write(("batch_tokens=16,", "batch_tokens=16, grad_clp=1.0,")))
-    assert fault.place.endswith("a_study.py:25: Training")
+    assert fault.place.endswith("a_study.py:27: Training")
     assert (fault.found, fault.remedy) == ("an unknown field 'grad_clp'", "Did you mean 'grad_clip'?")
 
 
@@ -147,7 +147,8 @@ def test_single_faults(write: Callable[..., Path], edit: tuple[str, str], place:
 def test_a_comparison_of_nobody(write: Callable[..., Path]) -> None:
     text = GOOD + '\n\ndef comparisons():\n    return [Comparison(baseline="small", variant="larger")]\n'
     (fault,) = faults(write(text=text))
-    assert (fault.place, fault.remedy) == ("comparisons()[0].variant", "Did you mean 'large'?")
+    assert fault.place.endswith("a_study.py:40: comparisons()[0].variant")
+    assert fault.remedy == "Did you mean 'large'?"
 
 
 @pytest.mark.parametrize("name", ["json.py", "torch.py", "two words.py", "2nd.py", "modelfactory.py"])
@@ -170,10 +171,162 @@ def test_no_file_no_text(tmp_path: Path) -> None:
 def test_one_fault_reads_as_one(write: Callable[..., Path]) -> None:
     with pytest.raises(InvalidInputs) as caught:
         load_study(write(("lr=1e-3", "lr=-1.0")))
-    assert str(caught.value).startswith("AdamW.lr: found -1.0, wanted")
+    assert "a_study.py:28: AdamW.lr (in all 4 experiments): found -1.0, wanted" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_nothing_is_left_on_the_path_after_a_fault(write: Callable[..., Path]) -> None:
     file = write(("lr=1e-3", "lr=-1.0"))
     faults(file)
     assert "a_study" not in sys.modules or sys.modules["a_study"].__file__ == str(file)
+
+
+def places(file: Path) -> list[str]:
+    return [fault.place.removeprefix(f"{file.parent}/") for fault in faults(file)]
+
+
+@pytest.mark.parametrize(
+    ("edit", "place"),
+    [
+        (("lr=1e-3", "lr=-1.0"), "a_study.py:28: AdamW.lr (in all 4 experiments)"),
+        (
+            ("seed=seed,\n", "seed=-seed,\n"),
+            "a_study.py:30: Training.seed (in 2 of 4 experiments: small/seed=1, large/seed=1)",
+        ),
+        (('d_model=8 if name == "small" else 16', "d_model='x'"), "a_study.py:24: GPT2.d_model"),
+        (('pattern="*.py"', 'pattern=""'), "a_study.py:10: Files.pattern (in all 4 experiments)"),
+        (("filters=()", "filters=[]"), "a_study.py:13: Dataset.filters"),
+        (
+            ("max_bytes=10),),", "max_bytes=10),) and [],"),
+            "a_study.py:32: Experiment.evaluations (in all 4 experiments)",
+        ),
+        (("seed in (1, 2)", "seed in (1, 1)"), "a_study.py:36: experiment 'large/seed=1'"),
+        (("filters=()", "filters=(object(),)"), "a_study.py:13: Dataset.filters[0]"),
+    ],
+)
+def test_a_value_has_its_file_and_line(write: Callable[..., Path], edit: tuple[str, str], place: str) -> None:
+    assert places(write(edit))[0] == place
+
+
+HELPER = """\
+from modelfactory.train import AdamW, Cosine
+
+OPTIMIZER = AdamW(
+    weight_decay=0.1,
+    lr=-1.0,
+)
+
+
+def schedule(**known: int) -> Cosine:
+    return Cosine(**known)
+"""
+
+
+def test_a_value_in_a_module_beside_the_file(write: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "a_helper.py").write_text(HELPER)
+    imported = (
+        "from modelfactory import",
+        "from a_helper import OPTIMIZER, schedule\nfrom modelfactory import",
+    )
+    file = write(
+        imported,
+        ("AdamW(lr=1e-3, weight_decay=0.1)", "OPTIMIZER"),
+        ("Cosine(warmup_steps=1)", "schedule(warmup_steps=-1)"),
+    )
+    assert places(file) == [
+        "a_helper.py:5: AdamW.lr (in all 4 experiments)",
+        "a_helper.py:10: Cosine.warmup_steps (in all 4 experiments)",
+    ]
+    assert "a_helper" not in sys.modules  # it holds what was refused
+    (tmp_path / "a_helper.py").write_text("x = (\n")
+    assert places(file) == ["a_helper.py:1"]
+
+
+def test_a_spec_of_the_author_is_placed_where_it_is_made(write: Callable[..., Path]) -> None:
+    declared = """\
+from dataclasses import dataclass
+from modelfactory.spec import check_types
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    n: int
+    def __post_init__(self):
+        check_types(self)
+
+OWN = Own(
+    n="one"
+)
+SOURCE ="""
+    assert places(write(("SOURCE =", declared))) == ["a_study.py:20: Own.n"]
+
+
+@pytest.mark.parametrize(
+    ("edits", "told"),
+    [
+        ([("batch_tokens=16", "batch_tokens=12")], ["training.batch_tokens (in all 4 experiments)"]),
+        (
+            [("batch_tokens=16", "batch_tokens=12 if name == 'small' else 16")],
+            ["training.batch_tokens (in 2 of 4 experiments: small/seed=1, small/seed=2)"],
+        ),
+        (
+            [
+                ('name=f"{name}/seed={seed}"', 'name=f"{name}, seed={seed}"'),
+                ("lr=1e-3", "lr=-1.0 * (seed == 1)"),
+            ],
+            [
+                "AdamW.lr (in 2 of 4 experiments: 'small, seed=1', 'large, seed=1')",
+                "AdamW.lr (in 2 of 4 experiments: 'small, seed=2', 'large, seed=2')",
+            ],
+        ),
+        (
+            [("seed in (1, 2)]", "seed in (1, 2, 3)]"), ("lr=1e-3", "lr=-1.0 * (seed < 3) + 0.1")],
+            ["AdamW.lr (in 4 of 6 experiments: small/seed=1, small/seed=2, large/seed=1, ...)"],
+        ),
+        (
+            [("batch_tokens=16", "batch_tokens=16 - 4 * (name == 'small') * (seed == 1)")],
+            ["training.batch_tokens (in experiment 'small/seed=1')"],
+        ),
+        ([("seed in (1, 2)]", 'seed in (1,) if name == "small"]'), ("lr=1e-3", "lr=-1.0")], ["AdamW.lr"]),
+        (
+            [("batch_tokens=16", "batch_tokens=12"), ("seed in (1, 2)]", "seed in (1, 2)] + [1 / 0]")],
+            ["training.batch_tokens (in 4 experiments: small/seed=1, small/seed=2, large/seed=1, ...)"],
+        ),
+    ],
+)
+def test_equal_faults_are_one(
+    write: Callable[..., Path], edits: list[tuple[str, str]], told: list[str]
+) -> None:
+    assert [place.partition(": ")[2] for place in places(write(*edits))] == told
+
+
+def test_a_misspelt_field_is_not_missing_as_well(write: Callable[..., Path]) -> None:
+    file = write(("n_layers=1", "n_layer=0"), ("warmup_steps=1", "warmup_step=1, warmup=2"))
+    told = [(fault.found, fault.remedy) for fault in faults(file)]
+    assert told[0] == ("an unknown field 'n_layer'", "Did you mean 'n_layers'?")
+    assert told[1] == ("an unknown field 'warmup_step'", "Did you mean 'warmup_steps'?")
+    assert told[2][0] == "an unknown field 'warmup'"
+    assert not any(found.startswith("no ") for found, _ in told)
+    assert any(found == "0" for found, _ in told), "the value of the misspelt field is checked as well"
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (("import Dataset, Files", "import Datset, Fils"), [(4, "Dataset"), (4, "Files")]),
+        (("from modelfactory.train", "from modelfactry.train"), [(8, "modelfactory")]),
+        (("from modelfactory.train", "from modelfactory.trane"), [(8, "modelfactory.train")]),
+        (("from modelfactory.train", "import jsn\nfrom modelfactory.train"), [(8, "json")]),
+        (("from modelfactory.train", "import beside_i\nfrom modelfactory.train"), [(8, "beside_it")]),
+        (("SOURCE = Files", "SOURCE = Fils"), [(10, "Files")]),
+        (("return [variant(", "return [varient("), [(37, "variant")]),
+        (("SOURCE = Files", "import math\nSOURCE = math.flor"), [(11, "floor")]),
+    ],
+)
+def test_a_misspelt_name(
+    write: Callable[..., Path], tmp_path: Path, edit: tuple[str, str], told: list[tuple[int, str]]
+) -> None:
+    (tmp_path / "beside_it.py").write_text("")
+    found = faults(write(edit))
+    assert [(int(f.place.rpartition(":")[2]), f.remedy) for f in found] == [
+        (line, f"Did you mean {name!r}?") for line, name in told
+    ]

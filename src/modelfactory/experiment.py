@@ -58,18 +58,32 @@ class Experiment:
 
     def _faults(self) -> Iterator[InvalidInput]:
         yield from self._batch_faults()
+        yield from self._checkpoint_faults()
         yield from self._task_faults()
         yield from self._leak_faults()
 
     def _batch_faults(self) -> Iterator[InvalidInput]:
-        length, batch = self.model.max_seq_len, self.training.batch_tokens
-        if length > 0 and batch % length:
-            below = max(batch // length, 1) * length
+        length, training = self.model.max_seq_len, self.training
+        sizes = {f"batch_warmup[{n}].": each.batch_tokens for n, each in enumerate(training.batch_warmup)}
+        for place, batch in {"": training.batch_tokens, **sizes}.items():
+            if length > 0 and batch % length:
+                below = max(batch // length, 1) * length
+                yield ExperimentError(
+                    place=f"{self.name}: training.{place}batch_tokens",
+                    found=f"{batch}, which is not divisible by model.max_seq_len {length}",
+                    wanted="whole sequences in a batch",
+                    remedy=f"Use {below} or {(batch // length + 1) * length}.",
+                )
+
+    def _checkpoint_faults(self) -> Iterator[InvalidInput]:
+        """Refuse a number that would silently have less effect than it says."""
+        asked, n_steps = self.training.n_checkpoints, self.training.n_steps
+        if asked > n_steps >= 1:
             yield ExperimentError(
-                place=f"{self.name}: training.batch_tokens",
-                found=f"{batch}, which is not divisible by model.max_seq_len {length}",
-                wanted="whole sequences in a batch",
-                remedy=f"Use {below} or {(batch // length + 1) * length}.",
+                place=f"{self.name}: training.n_checkpoints",
+                found=f"{asked} in a run of {n_steps} step{'s' if n_steps > 1 else ''}",
+                wanted="at most one checkpoint for each step",
+                remedy=f"Use {n_steps} or fewer, train on more tokens, or use smaller batches.",
             )
 
     def _task_faults(self) -> Iterator[InvalidInput]:

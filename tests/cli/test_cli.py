@@ -17,7 +17,7 @@ from modelfactory.cli import compiling, main, upkeep
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.arguments import make_parser
 from modelfactory.cli.showing import how_far, label_of
-from modelfactory.errors import DiskFull, WorkFailed
+from modelfactory.errors import DiskFull, FactoryError, NonFiniteLoss, SpecError, StageDamaged
 from modelfactory.plan import plan_experiments
 from modelfactory.plan.sources import PinnedSources
 from modelfactory.store import Store
@@ -49,7 +49,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         (["run", "a.py", "--threads", "two"], "found 'two', wanted a whole number of at least 1"),
         (["run", "a.py", "--retries", "-1"], "found '-1', wanted a whole number of at least 0"),
         (["run"], "FILE"),
-        (["fly"], "invalid choice: 'fly'"),
+        (["run", "a.py", "--jobs"], "factory run --jobs: found another number of words after it, wanted one"),
+        (["run", "a.py", "--jbos", "3"], "found unknown words: --jbos 3"),
+        (["run", "a.py", "--jbos", "3"], "Did you mean '--jobs'?"),
+        (["run", "a.py", "--engine", "locl"], "factory run --engine: found 'locl', wanted one of local"),
+        (["fly"], "found 'fly', wanted one of check, plan"),
+        (["chek", "a.py"], "Did you mean 'check'?"),
         ([], "VERB"),
     ],
 )
@@ -58,6 +63,22 @@ def test_wrong_words(words: list[str], told: str, capsys: pytest.CaptureFixture[
         main(words)
     assert left.value.code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["chek", "a.py", "--json"], ["check", "--json"], ["run", "a.py", "--json", "--jobs", "0"]]
+)
+def test_wrong_words_with_json_are_one_json_object(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    told = capsys.readouterr()
+    answer = json.loads(told.out)
+    (fault,) = answer["faults"]
+    assert set(fault) == {"place", "found", "wanted", "remedy"}
+    assert answer["error"] == told.err.strip()
 
 
 def test_no_such_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,13 +97,24 @@ def answered(monkeypatch: pytest.MonkeyPatch, words: list[str], verb: object) ->
 def test_work_that_failed_is_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(_: object) -> Answer:
-        raise DiskFull("no space left")
+    def damaged(_: object) -> Answer:
+        raise StageDamaged("a byte is another")
 
-    assert answered(monkeypatch, ["run", "--json"], full) == 1
+    assert answered(monkeypatch, ["run", "--json"], damaged) == 1
     told = capsys.readouterr()
-    assert json.loads(told.out) == {"error": "no space left"}
-    assert told.err == "DiskFull: no space left\n"
+    assert json.loads(told.out) == {"error": "a byte is another"}
+    assert told.err == "StageDamaged: a byte is another\n"
+
+
+@pytest.mark.parametrize("error", [DiskFull("no space left"), NonFiniteLoss("step 3")])
+def test_what_only_the_user_can_mend_is_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: FactoryError
+) -> None:
+    def failing(_: object) -> Answer:
+        raise error
+
+    assert answered(monkeypatch, ["run"], failing) == 2
+    assert str(error) in capsys.readouterr().err
 
 
 def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

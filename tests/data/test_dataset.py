@@ -81,6 +81,15 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(declare, place):
     assert caught.value.place.startswith(place)
 
 
+def test_a_bare_function_among_filters_is_told_of_keep():
+    with pytest.raises(SpecError) as caught:
+        dataset(filters=(keep_all,))
+    assert (caught.value.place, caught.value.remedy) == (
+        "Dataset.filters[0]",
+        "Write Keep(function=keep_all).",
+    )
+
+
 def test_the_standard_library_is_found_with_and_without_its_tests():
     assert python_standard_library().not_utf8 == "drop"
     assert len(python_standard_library(with_tests=False).exclude) > len(python_standard_library().exclude)

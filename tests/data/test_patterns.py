@@ -1,5 +1,7 @@
 """Which paths a pattern means."""
 
+from pathlib import Path
+
 import pytest
 
 from modelfactory.data.patterns import compiled, matching_files
@@ -92,4 +94,4 @@ def test_a_relative_root_says_where_it_begins(tree, monkeypatch, root, pattern):
     assert f"The root {root!r} is relative to {tree.resolve()}" in caught.value.remedy
     with pytest.raises(SourceError) as caught:
         matching_files(tree / root, pattern, ())
-    assert "relative" not in caught.value.remedy
+    assert "is relative to" not in caught.value.remedy

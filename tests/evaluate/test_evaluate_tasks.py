@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import random
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ import pytest
 from modelfactory.errors import SourceError, SpecError
 from modelfactory.evaluate import BitsPerByte, CompleteFunction, Document, Evaluate, NextLine
 from modelfactory.evaluate.bits_per_byte import first_bytes
-from modelfactory.evaluate.complete_function import _Function, body_of, is_won
+from modelfactory.evaluate.complete_function import STOPS, body_of, is_won, judged
+from modelfactory.evaluate.functions import Function
 from modelfactory.evaluate.lines import last_lines
 from modelfactory.evaluate.python_source import PythonSource, n_statements, parse
 from modelfactory.generate import Completion, RollingScore, Score
@@ -34,10 +36,11 @@ def tasks(dataset: Dataset) -> list[Task]:
         BitsPerByte(dataset=dataset, max_documents=5, max_bytes=100),
         NextLine(dataset=dataset, n_items=20, seed=0),
         CompleteFunction(dataset=dataset, n_items=20, max_new_tokens=8, seed=0),
+        CompleteFunction(dataset=dataset, n_items=12, max_new_tokens=8, seed=0, shown="all but the end"),
     ]
 
 
-@pytest.fixture(params=[0, 1, 2], ids=["bits_per_byte", "next_line", "complete_function"])
+@pytest.fixture(params=range(4), ids=["bits_per_byte", "next_line", "complete_function", "the_end"])
 def task(request: pytest.FixtureRequest, held_out: Dataset) -> Task:
     return tasks(held_out)[request.param]
 
@@ -55,6 +58,7 @@ def test_what_tasks_are_called(held_out: Dataset) -> None:
         ("bits_per_byte", "bits_per_byte", "bits/byte", False),
         ("next_line", "accuracy", "share", True),
         ("complete_function", "parse_rate", "share", True),
+        ("complete_function", "parse_rate", "share", True),
     ]
 
 
@@ -66,6 +70,16 @@ def test_what_tasks_are_called(held_out: Dataset) -> None:
         (NextLine, {"n_items": 1, "seed": 0, "n_choices": 1}, "NextLine.n_choices"),
         (NextLine, {"n_items": 1, "seed": 0, "margin": -0.1}, "NextLine.margin"),
         (CompleteFunction, {"n_items": 1, "seed": 0, "max_new_tokens": 0}, "CompleteFunction.max_new_tokens"),
+        (
+            CompleteFunction,
+            {"n_items": 1, "seed": 0, "max_new_tokens": 1, "n_samples": 2},
+            "CompleteFunction.temperature: .*all samples of an item are equal",
+        ),
+        (
+            CompleteFunction,
+            {"n_items": 1, "seed": 0, "max_new_tokens": 1, "temperature": -1.0},
+            "CompleteFunction.temperature",
+        ),
     ],
 )
 def test_meaningless_tasks_are_refused(
@@ -86,7 +100,7 @@ def test_items_do_not_depend_on_the_order_of_documents(
 def test_item_ids_are_unique(task: Task, programs: list[Document], tokenizer: Any) -> None:
     items = task.prepare(programs, tokenizer).items
     ids = [getattr(item, "item_id", None) or item.document_id for item in items]
-    assert len(set(ids)) == len(ids) == (5 if isinstance(task, BitsPerByte) else 20)
+    assert len(set(ids)) == len(ids) == getattr(task, "n_items", 5)
 
 
 @pytest.mark.parametrize("documents", [[], [document("")]], ids=["none", "empty"])
@@ -126,7 +140,7 @@ class Scripted:
         return self.answers["pairs"]
 
     def generate_from(self, prompts: Sequence[Any], sampling: Any) -> Sequence[Completion]:
-        assert sampling.temperature == 0
+        self.sampling = sampling
         assert len(prompts) == len(self.answers["completions"])
         return self.answers["completions"]
 
@@ -310,9 +324,9 @@ def test_which_functions_are_asked_about(held_out: Dataset, tokenizer: Any) -> N
     }
 
 
-FUNCTION = _Function(1, 'def f(a):\n    """Say."""', 0)
-SIGNATURE = _Function(1, "def f(a):", 0)
-METHOD = _Function(2, "class A:\n    def f(self):\n        a = 1", 4)
+FUNCTION = Function(1, 'def f(a):\n    """Say."""', 0)
+SIGNATURE = Function(1, "def f(a):", 0)
+METHOD = Function(2, "class A:\n    def f(self):\n        a = 1", 4)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +355,7 @@ METHOD = _Function(2, "class A:\n    def f(self):\n        a = 1", 4)
         (METHOD, "\n    return a", True),  # parses, as a part of the class; `body_of` takes it away before
     ],
 )
-def test_what_wins(function: _Function, completion: str, won: bool) -> None:
+def test_what_wins(function: Function, completion: str, won: bool) -> None:
     assert is_won(function, completion) is won
 
 
@@ -384,6 +398,89 @@ def test_completions_by_hand(held_out: Dataset, programs: list[Document], tokeni
         "n_items_with_cut_prompt": 1,
         "n_items_past_the_context": 1,
     }
+
+
+ENDS = """
+def kept(a):
+    for b in a:
+        print(b)  # cut within this line, never within the comment
+
+def over_lines(a):
+    return (
+        a
+    )
+
+def only_words(a):
+    "nothing to complete"
+
+def in_a_line(a): return a
+
+def two_on_a_line(a):
+    b = a; return b
+
+class Wide:
+    def method(self):
+        if self:
+            return self.größe
+"""
+
+
+def test_a_function_is_cut_within_its_last_statement_where_it_does_not_parse(
+    held_out: Dataset, tokenizer: Any
+) -> None:
+    seen = set()
+    for seed in range(40):
+        task = CompleteFunction(
+            dataset=held_out, n_items=2, max_new_tokens=8, seed=seed, shown="all but the end"
+        )
+        prompts = {item.function.prompt for item in task.prepare([document(ENDS)], tokenizer).items}
+        assert all(parse(prompt) is None for prompt in prompts)
+        seen |= prompts
+    assert {prompt.rsplit("\n", 1)[1].strip() for prompt in seen} == {"print(", "print(b", "return self."}
+    assert all(prompt.startswith(("def kept(a):", "class Wide:\n    def method")) for prompt in seen)
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "won"),
+    [
+        (")", "stop", True),
+        ("b)", "eos", True),
+        ("b)", "length", False),  # the statement might have gone on
+        ("b", "stop", False),
+        ("", "stop", False),
+        ("b) + 1", "stop", True),
+        ("b)\nprint(", "eos", False),
+    ],
+)
+def test_what_wins_at_the_end(text: str, finish: Any, won: bool) -> None:
+    shown = Function(1, "def f(b):\n    print(", 0)
+    assert judged(shown, Completion(text=text, ids=(1,), finish=finish), "all but the end")["won"] is won
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [("a)\n", 2), ("a,\n  b)\n", 7), ("\n  a)\n", 5), ("a +\n b)\n", 7), ("a", None)],
+)
+def test_where_a_statement_can_end(text: str, end: int | None) -> None:
+    found = re.search(STOPS["all but the end"], text)
+    assert (found and found.start()) == end
+
+
+def test_an_item_is_worth_the_share_of_its_samples_that_win(
+    held_out: Dataset, programs: list[Document], tokenizer: Any
+) -> None:
+    task = CompleteFunction(
+        dataset=held_out, n_items=2, max_new_tokens=8, seed=3, n_samples=2, temperature=0.5
+    )
+    prepared = task.prepare(programs, tokenizer)
+    pad = " " * (prepared.items[0].function.indentation + 4)
+    good = Completion(text=f"\n{pad}return 1", ids=(1, 2), finish="stop")
+    bad = Completion(text=" (", ids=(3,), finish="stop")
+    model: Any = Scripted(completions=[good, bad, bad, bad])
+    answers = task.answer(prepared, model)
+    assert [outcome.value for outcome in answers.outcomes] == [0.5, 0.0]
+    assert [sample["won"] for sample in answers.outcomes[0].detail["samples"]] == [True, False]
+    assert (model.sampling.temperature, model.sampling.seed) == (0.5, 3)
 
 
 def test_statements_are_counted_through_all_blocks() -> None:

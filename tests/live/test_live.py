@@ -1,10 +1,13 @@
 import io
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 
 from modelfactory.live import Board, Live
 from modelfactory.live.board import duration
+from modelfactory.live.shortened import middle_cut
 from modelfactory.run import (
     Failure,
     RunBegan,
@@ -107,6 +110,40 @@ def test_on_a_terminal_it_is_drawn_with_a_line_for_each_running_stage(clock, wid
     text = out.getvalue()
     assert "train one" in text or "train" in text
     assert "2 running" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (99, "train llama, deduplicated, seed=3 to step 192"),
+        (30, "train lla…, seed=3 to step 192"),
+        (9, "tr…ep 192"),
+        (1, "…"),
+        (0, ""),
+    ],
+)
+def test_a_long_name_gives_way_in_its_middle(width, text):
+    whole = Text("train llama, deduplicated, seed=3 to step 192")
+    assert middle_cut(whole, width).plain == text
+
+
+def test_wide_characters_are_cut_by_the_columns_they_take():
+    assert middle_cut(Text("日本語のモデル, seed=3"), 12).plain == "日…, seed=3"
+    assert cell_len(middle_cut(Text("日" * 40), 11).plain) <= 11
+
+
+def test_on_80_columns_stages_of_one_experiment_can_be_told_apart(clock):
+    out = io.StringIO()
+    names = [f"llama with rotary positions, deduplicated, seed={n} to step 192" for n in (1, 2)]
+    stages = [stage(name, kind="train") for name in names]
+    with Live(Console(file=out, force_terminal=True, width=80, color_system=None), clock) as live:
+        live(RunBegan(stages=tuple(stages), jobs=2, threads=1))
+        for each in stages:
+            live(StageBegan(stage=each, attempt=1, pid=1))
+            live(StageProgressed(stage=each, progress=HALF))
+    lines = out.getvalue().splitlines()
+    assert any("…" in line and "seed=1 to step 192 " in line for line in lines)
+    assert any("…" in line and "seed=2 to step 192 " in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ def evaluations(table: Outcomes) -> tuple[EvaluationCurve, ...]:
                         n_tokens=tuple(step * BATCH_TOKENS for step in STEPS),
                         flops=tuple(step * BATCH_TOKENS * FLOPS_PER_TOKEN for step in STEPS),
                         values=tuple(values),
+                        chance=0.25 if measure is MEASURES[1] else None,
                     )
                 )
     return tuple(curves)
@@ -213,13 +214,22 @@ def sample_report() -> ReportData:
         ),
         changes=(
             SpecChange(
+                baseline=NAMES[0],
                 variant=NAMES[1],
                 path="mixture.parts.0.dataset.dedup",
                 before="[]",
                 after='[{"$": "ExactDedup"}]',
             ),
-            SpecChange(variant=NAMES[2], path="model.norm", before='"layer"', after='"rms"'),
-            SpecChange(variant=NAMES[2], path="model.feed_forward.d_ff", before="1536", after="1024"),
+            SpecChange(
+                baseline=NAMES[0], variant=NAMES[2], path="model.norm", before='"layer"', after='"rms"'
+            ),
+            SpecChange(
+                baseline=NAMES[0],
+                variant=NAMES[2],
+                path="model.feed_forward.d_ff",
+                before="1536",
+                after="1024",
+            ),
         ),
         versions=(
             Fact(name="Python", value="3.11.7"),
@@ -232,7 +242,10 @@ def sample_report() -> ReportData:
         ),
         cost=Cost(seconds=5_203.0, flops=4.95e15, n_bytes=912_404_000),
         facts=(
-            Fact(name="Vocabulary", value="4,096 asked for, 4,096 reached"),
+            Fact(
+                name="tokenizer: byte-pair encoding of 4,096 on the standard library",
+                value="4,096 asked for, 4,096 reached",
+            ),
             Fact(name="Bytes per token", value="3.61"),
         ),
         problems=("1 of 12 runs failed: llama/dedup=exact, seed 2 (made up, to show how it looks).",),

@@ -69,6 +69,49 @@ def test_curves_switch_axis_and_hide_seeds_and_variants(opened: Any) -> None:
     assert page.faults == []
 
 
+WHOLE = "#variants td, #plan .graph, #plan .node text, #repeat td"
+CUT_OFF = """(whole) => [...document.querySelectorAll(whole)].filter((element) => {
+  const box = element.getBoundingClientRect();
+  return box.width > 0 && box.right > innerWidth;
+}).map((element) => element.outerHTML.slice(0, 120))"""
+CHANCE = """() => [...document.querySelectorAll(".plot")].filter((plot) =>
+  plot.data.some((trace) => trace.name === "chance")).map((plot) => plot.data[0].y)"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_results_differences_and_plan_are_whole(opened: Any, width: int) -> None:
+    page = opened(width)
+    assert page.evaluate(CUT_OFF, WHOLE) == []
+    shown = page.locator("#plan .graph").evaluate_all("(all) => all.filter((g) => g.clientWidth).length")
+    assert shown == 1
+    letters = page.locator("#plan .node text").evaluate_all(
+        "(all) => all.map((text) => text.getBoundingClientRect().height).filter((height) => height)"
+    )
+    assert min(letters) >= 11
+
+
+def test_a_long_name_leaves_room_for_its_fact(opened: Any) -> None:
+    page = opened(400)
+    widths = page.locator("#repeat dd").evaluate_all("(all) => all.map((value) => value.clientWidth)")
+    assert min(widths) >= 150
+
+
+def test_on_a_telephone_each_result_stands_beside_its_name(opened: Any) -> None:
+    page = opened(400)
+    label = "(cell) => getComputedStyle(cell, '::before').content"
+    labels = page.locator("#variants tr").nth(1).locator("td").evaluate_all(f"(all) => all.map({label})")
+    assert labels[-2:] == ['"next_line (accuracy) ↑"', '"complete_function (parses) ↑"']
+
+
+def test_the_chance_level_is_a_line_in_the_chart_that_has_one(opened: Any) -> None:
+    page = opened(1000)
+    assert page.evaluate(CHANCE) == [[25, 25]]
+    page.check("[data-option=tail]")
+    page.click("[data-x=flops]")
+    assert page.evaluate(CHANCE) == [[25, 25]]
+    assert page.faults == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_prints_on_white_within_the_paper(opened: Any, scheme: str) -> None:
     page = opened(1400, scheme)

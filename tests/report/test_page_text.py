@@ -105,6 +105,22 @@ def test_every_finding_is_said_in_words(text: str, data: ReportData) -> None:
     assert '<details class="full">' in text
 
 
+def test_the_table_of_differences_names_the_baseline_of_each(text: str, data: ReportData) -> None:
+    for change in data.changes:
+        assert (
+            f'<td data-label="variant">{change.variant}</td><td data-label="against">{change.baseline}</td>'
+            in text
+        )
+
+
+def test_chance_and_exact_bounds_are_explained(text: str, data: ReportData) -> None:
+    assert "Guessing would score: next_line 25.0 %." in text
+    assert "dotted: chance, 25 %" in text
+    assert "Clopper" not in text
+    exact = replace(data.estimates[-1], value=0.0, interval=(0.0, 0.1), exact=True)
+    assert "Clopper" in render_report(replace(data, estimates=(*data.estimates[:-1], exact)))
+
+
 def test_the_least_report_says_that_nothing_was_compared(tmp_path: Path) -> None:
     least = ReportData(
         title="t", question="q?", generated="now", findings=(), estimates=(),

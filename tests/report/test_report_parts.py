@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from dataclasses import replace
 
@@ -19,7 +20,8 @@ from modelfactory.report import (
 )
 from modelfactory.report.charts import N_COLOURS, chart_data, styles
 from modelfactory.report.forest import forests
-from modelfactory.report.graph import MOST_NODES, draw
+from modelfactory.report.graph import MOST_NODES, draw, draw_narrow
+from modelfactory.report.tables import chance_text, estimate_text, seeds_needed
 from modelfactory.verdict.words import number, value_text
 
 
@@ -174,6 +176,58 @@ def test_a_long_label_keeps_its_end() -> None:
     (box,) = draw([node], []).boxes
     assert (box.label, box.detail) == ("llama/de…eed=3, step 600", "evaluate · to run")
     assert len(box.label) == 24
+
+
+def test_on_a_telephone_the_plan_goes_from_top_to_bottom_and_fits(data: ReportData) -> None:
+    drawing = draw_narrow(data.nodes, data.edges)
+    assert [box.node.kind for box in drawing.boxes] == [
+        "documents",
+        "tokenizer",
+        "tokens",
+        "train",
+        "evaluate",
+    ]
+    assert all(above.y < below.y for above, below in itertools.pairwise(drawing.boxes))
+    assert drawing.width <= 400 - 2 * 14
+    assert len(drawing.paths) == 6
+    assert draw_narrow([], []).boxes == ()
+
+
+def test_the_plan_of_five_kinds_fits_a_desk_screen(data: ReportData) -> None:
+    assert draw(data.nodes, data.edges).width <= 1160
+
+
+def test_chance_levels_are_named_where_a_task_has_one(data: ReportData) -> None:
+    assert chance_text(data) == "Guessing would score: next_line 25.0 %."
+    assert chance_text(replace(data, evaluations=())) == ""
+    charts = {chart["title"]: chart["chance"] for chart in chart_data(data)["charts"]}
+    assert charts == {
+        "Training loss": None,
+        "bits_per_byte": None,
+        "next_line": 25,
+        "complete_function": None,
+    }
+
+
+def test_an_exact_bound_is_marked_as_one(data: ReportData) -> None:
+    share = next(estimate for estimate in data.estimates if estimate.measure.unit == "share")
+    none = replace(share, value=0.0, interval=(0.0, 0.109), exact=True)
+    assert estimate_text(none) == "0.0 % (0.0 to 10.9; exact bound)"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "items", "text"),
+    [
+        (4, None, "4 more"),
+        (None, None, "more items, not seeds"),
+        (None, 5_405, "5,405 items in all, not seeds"),
+    ],
+)
+def test_what_would_settle_it_is_said_without_a_riddle(
+    data: ReportData, seeds: int | None, items: int | None, text: str
+) -> None:
+    finding = replace(data.findings[0], conclusion="cannot tell", seeds_needed=seeds, items_needed=items)
+    assert seeds_needed(finding) == text
 
 
 def test_an_empty_plan_and_a_cycle_are_drawn_all_the_same() -> None:

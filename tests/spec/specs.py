@@ -40,6 +40,24 @@ class Anything:
         check_types(self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wrapped:
+    function: Callable[[str], bool]
+    times: int = 1
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    one: Wrapped | None = None
+    many: tuple[Optimizer | Wrapped, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+
 @dataclass
 class Mutable:
     x: int = 0

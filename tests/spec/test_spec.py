@@ -20,7 +20,7 @@ from modelfactory.spec import (
     to_json,
     where_paths,
 )
-from tests.spec.specs import Anything, Mutable, Optimizer, Train, keep_all
+from tests.spec.specs import Anything, Chosen, Mutable, Optimizer, Train, Wrapped, keep_all
 
 TRAIN = Train(optimizer=Optimizer(lr=0.1), n_steps=3, betas=(0.5, 1.0))
 
@@ -114,6 +114,24 @@ def test_refused(make: object, place: str, wanted: str) -> None:
         make()  # type: ignore[operator]
     assert place in caught.value.place
     assert wanted in caught.value.wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        (keep_all, "Write Wrapped(function=keep_all)."),
+        (lambda _: True, "Write Wrapped(function=...)."),
+        (Wrapped, "Call it: Wrapped(...)."),
+        (Train, ""),
+        (3, ""),
+    ],
+)
+def test_a_bare_function_or_class_is_told_how_it_becomes_a_spec(value: object, remedy: str) -> None:
+    for make in (lambda: Chosen(one=value), lambda: Chosen(many=(value,))):
+        with pytest.raises(SpecError) as caught:
+            make()
+        assert caught.value.remedy == remedy
+        assert " at 0x" not in caught.value.found, "an address differs each time"
 
 
 def test_main_is_refused_with_the_remedy() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from tests.verdict.studies import SCORE, Against, simulated, table
 def one(outcomes: Outcomes, measure: Measure = SCORE, **options: float) -> Finding:
     (finding,) = compare(outcomes, [Against("a", "b")], measures=[measure], **options)
     return finding
+
+
+SHARE = Measure(task="task", metric="score", higher_is_better=True, margin=0.05, unit="share")
 
 
 def study(gain: float, *, n_seeds: int = 4, seed_sd: float = 0.01, **noise: float) -> Outcomes:
@@ -52,7 +56,8 @@ def test_a_noisy_difference_cannot_be_told_and_says_how_many_seeds_would() -> No
 def test_where_items_dominate_it_says_that_seeds_cannot_help() -> None:
     finding = one(study(0.0, n_seeds=6, seed_sd=0.001, item_sd=3.0))
     assert (finding.verdict, finding.seeds_needed) == ("cannot tell", None)
-    assert "More seeds alone cannot settle it, because" in finding.sentence
+    assert f"it takes about {finding.items_needed:,} independent items" in finding.sentence
+    assert "further seeds alone would not settle it" in finding.sentence
 
 
 def test_a_single_seed_is_never_a_win() -> None:
@@ -205,8 +210,24 @@ def test_the_json_has_what_the_command_promises() -> None:
 
 
 def test_headlines_say_what_is_settled() -> None:
-    assert headlines([one(study(0.5))]) == ["b against a: better on task."]
     assert headlines([]) == []
+    (line,) = headlines([one(study(0.5))])
+    assert re.fullmatch(r"b against a: better on task \(\+0\.\d+ ± 0\.\d+\)\.", line)
+
+
+def test_headlines_say_what_was_seen_and_what_would_settle_it() -> None:
+    seeds = one(study(0.1, n_seeds=3, seed_sd=0.2, item_sd=0.02))
+    assert f"; to settle it: {seeds.seeds_needed} further seed" in headlines([seeds])[0]
+    items = one(study(0.0, n_seeds=6, seed_sd=0.001, item_sd=3.0))
+    assert (
+        f"to settle it: about {items.items_needed:,} in place of 80 independent items, not seeds"
+        in (headlines([items])[0])
+    )
+    alike = one(table({(v, s): [0.0] * 32 for v in "ab" for s in (0, 1)}), SHARE)
+    assert headlines([alike]) == [
+        "b against a: cannot tell on task (0 ± 11 points; to settle it: more items, not seeds)."
+    ]
+    assert "Every item came out alike on both sides" in alike.sentence
 
 
 def test_an_unknown_variant_is_refused_with_the_closest_name() -> None:
@@ -261,3 +282,32 @@ def test_estimates_have_intervals_of_both_noises_and_say_when_not() -> None:
     assert single.covers == "items only"
     (alone,) = estimate(table({("a", 0): [1.0]}), measures=[SCORE])
     assert (alone.value, alone.interval) == (1.0, None)
+
+
+@pytest.mark.parametrize(("outcome", "interval"), [(0.0, (0.0, 0.109)), (1.0, (0.891, 1.0))])
+def test_a_share_of_items_that_all_came_out_alike_has_the_exact_bound(
+    outcome: float, interval: tuple[float, float]
+) -> None:
+    found = estimate(table({("a", s): [outcome] * 32 for s in (0, 1, 2)}), measures=[SHARE])[0]
+    assert (found.value, found.exact) == (outcome, True)
+    assert found.interval == pytest.approx(interval, abs=5e-4)
+
+
+def test_the_exact_bound_counts_independent_items_and_yields_to_noise_that_is_larger() -> None:
+    clusters = [f"c{n % 4}" for n in range(32)]
+    (four,) = estimate(table({("a", 0): [0.0] * 32}, cluster=clusters), measures=[SHARE])
+    assert four.interval[1] == pytest.approx(1 - 0.025**0.25)
+    alike = {("a", s): [0.0] * 400 for s in (0, 1)}
+    noisy = {("b", s): [float(s)] * 400 for s in (0, 1)}
+    found = {each.variant: each for each in estimate(table(alike | noisy), measures=[SHARE])}
+    assert not found["a"].exact
+    assert found["a"].interval[1] > 1 - 0.025 ** (1 / 400)
+    (real,) = estimate(table({("a", s): [0.5] * 32 for s in (0, 1)}), measures=[SCORE])
+    assert (real.interval, real.exact) == ((0.5, 0.5), False)
+
+
+def test_the_interval_of_a_share_ends_at_0_and_1() -> None:
+    rare = [1.0] + [0.0] * 31
+    (found,) = estimate(table({("a", s): rare for s in (0, 1, 2)}), measures=[SHARE])
+    assert found.interval[0] == 0.0
+    assert 0.0 < found.value < found.interval[1] < 1.0

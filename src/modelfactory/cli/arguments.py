@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import shtab
 
 from modelfactory.cli import inspecting, planning, running, upkeep
+from modelfactory.cli.words import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ FILE = "a Python file with a function `experiments()`"
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of `factory`; each verb's namespace holds the function that carries it out."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="factory",
         description="Build foundation models by experiment: plan, run, evaluate, judge.",
         epilog="Exit codes: 0 done, 1 work failed, 2 bad input, 130 interrupted.",
@@ -45,7 +46,7 @@ def _version() -> str:
 
 
 def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, verb: Verb, text: str
+    verbs: argparse._SubParsersAction[Parser], name: str, verb: Verb, text: str
 ) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument(
@@ -61,7 +62,7 @@ def _verb(
     return parser
 
 
-def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
     check = _verb(verbs, "check", planning.check, "find all faults of an experiment file; no work, no cost")
     _add_file(check)
     plan = _verb(
@@ -75,7 +76,7 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     plan.add_argument("--all", action="store_true", help="list every stage, also where there are many")
 
 
-def _add_running(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_running(verbs: argparse._SubParsersAction[Parser]) -> None:
     run = _verb(verbs, "run", running.run, "carry out what is missing; safe to stop and to start again")
     _add_file(run)
     _add_run_options(run)
@@ -91,7 +92,7 @@ def _add_running(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="default: report.html")
 
 
-def _add_inspecting(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_inspecting(verbs: argparse._SubParsersAction[Parser]) -> None:
     status = _verb(verbs, "status", inspecting.status, "show what runs, what failed and why")
     status.add_argument(
         "--lines", type=int, default=10, help="lines of each failed stage's log (default: 10)"
@@ -117,7 +118,7 @@ def _add_inspecting(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     sample.add_argument("--seed", type=int, default=0)
 
 
-def _add_upkeep(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_upkeep(verbs: argparse._SubParsersAction[Parser]) -> None:
     gc = _verb(verbs, "gc", upkeep.gc, "remove what no named experiment needs")
     gc.add_argument("--dry-run", action="store_true", help="list it only")
     gc.add_argument(

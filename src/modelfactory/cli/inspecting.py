@@ -13,9 +13,11 @@ from rich.table import Table
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.setting import existing_store, find_stage
 from modelfactory.cli.showing import experiment_lines, how_far, label_of, stage_lines
+from modelfactory.cli.tracing import telling
 from modelfactory.errors import CommandError
 from modelfactory.report.numbers import duration, size
 from modelfactory.spec import json_difference
+from modelfactory.verdict.words import count_text
 
 if TYPE_CHECKING:
     import argparse
@@ -66,7 +68,7 @@ def _tail(path: Path, lines: int) -> list[str]:
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return []
-    return text.splitlines()[-lines:] if lines > 0 else []
+    return telling(text.splitlines(), lines)
 
 
 def _experiment_json(store: Store, named: NamedExperiment) -> dict[str, Any]:
@@ -83,9 +85,8 @@ def _print_status(console: Console, data: dict[str, Any]) -> None:
         told = f"{each['label']}  {far}" if far else each["label"]
         console.print(f"running  {told}  for {ago}, process {each['pid']} on {each['host']}", markup=False)
     for each in data["failed"]:
-        console.print(
-            f"failed   {each['label']}  ({each['attempts']} attempts): {each['error']}", markup=False
-        )
+        attempts = count_text(each["attempts"], "attempt")
+        console.print(f"failed   {each['label']}  ({attempts}): {each['error']}", markup=False)
         for line in each["log_tail"]:
             console.print(f"         | {line}", markup=False)
         console.print(f"         log: {each['log']}", markup=False)

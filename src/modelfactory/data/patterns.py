@@ -43,16 +43,18 @@ def matching_files(root: Path, pattern: str, exclude: Sequence[str]) -> list[str
     Links to files and folders are followed; a folder that contains itself by a link is entered once.
 
     Raises:
-        SourceError: `root` is no folder, a folder cannot be listed, or nothing matches.
+        SourceError: `root` is no folder, a folder cannot be listed, or nothing matches; the remedy of a
+            relative root says what it is relative to.
     """
+    given, root = root, root.resolve()
     if not root.is_dir():
-        raise _no_root(root)
+        raise _with_start(_no_root(root), given)
     unwanted = [compiled(each) for each in exclude]
     wanted = compiled(pattern)
     matched = [path for path in walk(root, unwanted) if wanted.fullmatch(path)]
     found = sorted(path for path in matched if not any(each.fullmatch(path) for each in unwanted))
     if not found:
-        raise _no_match(root, pattern, matched)
+        raise _with_start(_no_match(root, pattern, matched), given)
     return found
 
 
@@ -104,6 +106,16 @@ def _no_root(root: Path) -> SourceError:
         found=found,
         wanted="a folder",
         remedy=f"The closest existing folder is {closest}.",
+    )
+
+
+def _with_start(fault: SourceError, root: Path) -> SourceError:
+    """Say where a relative root begins: whoever started from another folder sees it there."""
+    if root.is_absolute():
+        return fault
+    start = f"The root {str(root)!r} is relative to {Path.cwd()}, where the factory was started."
+    return SourceError(
+        place=fault.place, found=fault.found, wanted=fault.wanted, remedy=f"{fault.remedy} {start}".lstrip()
     )
 
 

@@ -104,15 +104,24 @@ class Pin:
         return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
 
 
-def pin(source: Source, cache: PinCache) -> Pin:
+def pin(source: Source, cache: PinCache, *, place: str = "") -> Pin:
     """Return the files of `source` by content; files that `cache` knows by path, size and time are not read.
+
+    Args:
+        source: of a dataset.
+        cache: hashes of files seen before.
+        place: what an error calls the source, such as `dataset 'python': sources[0]`.
 
     Raises:
         SourceError: the root is missing, nothing matches, a file cannot be read or is being written, or
             `not_utf8="refuse"` and a file that had to be read is not UTF-8. Several as `InvalidInputs`.
     """
     root = Path(source.root).resolve()
-    paths = matching_files(root, source.pattern, source.exclude)
+    try:
+        paths = matching_files(Path(source.root), source.pattern, source.exclude)
+    except SourceError as fault:
+        here = f"{place}: {fault.place}" if place else fault.place
+        raise SourceError(place=here, found=fault.found, wanted=fault.wanted, remedy=fault.remedy) from fault
     utf8_only = isinstance(source, Files) and source.not_utf8 == "refuse"
     files = _all_pinned(root, paths, cache, utf8_only=utf8_only)
     return Pin(kind=type(source).__name__.lower(), root=str(root), files=files)

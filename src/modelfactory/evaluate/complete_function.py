@@ -2,75 +2,87 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelfactory.data.dataset import Dataset
 from modelfactory.evaluate.documents import Document, order, require_items
+from modelfactory.evaluate.functions import Function, Shown, functions_of, n_known
 from modelfactory.evaluate.python_source import n_statements, parse
 from modelfactory.evaluate.rounds import candidates_of, in_rounds
 from modelfactory.evaluate.task import Answers, ItemOutcome, Prepared, check_task, require_counts
-from modelfactory.spec import not_identity
+from modelfactory.spec import not_identity, require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Sequence
 
     from modelfactory.evaluate.python_source import PythonSource
     from modelfactory.generate import Encoder
     from modelfactory.generate.answers import Completion
     from modelfactory.generate.language_model import LanguageModel
 
-FIRST_COLUMN = r"\n(?=[^\s#)\]}])"
-"""Where generation can stop: a line that begins in the first column ends every function."""
+STOPS: dict[Shown, str] = {
+    "beginning": r"\n(?=[^\s#)\]}])",
+    "all but the end": r"(?<=[^,(\[{\\+\-*/%|&=<>])\n",
+}
+"""Where generation can stop: a line that begins in the first column ends every function; the end of a line
+ends a statement, unless the line ends in an open bracket, a comma, an operator or a backslash."""
 CONTINUES = tuple("#)]}")
 """A line that begins with these ends nothing, wherever it begins: a comment, the end of a bracket."""
-MAX_PROMPT_BYTES = 1_024
-"""Functions with a longer beginning are not asked about."""
-
-
-class _Function(NamedTuple):
-    line: int
-    prompt: str
-    """The class's own line, if it is a method, then from `def` on, without white space at the end."""
-    indentation: int
-    """Characters before `def`."""
 
 
 class _Item(NamedTuple):
     item_id: str
     document_id: str
     path: str
-    function: _Function
+    function: Function
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompleteFunction:
-    """Complete functions of held-out Python files; the metric is the share that parses.
+    """Complete functions of held-out Python files; the metric is the share of completions that parse.
 
-    The prompt is a function's signature and its docstring, or its first statement where it has none, after
-    the first line of its class if it is a method. The model writes, greedily, until the function ends (a line
-    that begins no further right than `def`), the end-of-text token, or max_new_tokens; in the last case a
-    line it did not finish is left out. An item is won if prompt and completion parse with `ast.parse` *and*
-    the completion adds a statement other than `pass`, `...` or a bare string: an empty completion of a prompt
-    that parses wins nothing. Nothing is executed. Functions inside functions are not asked about.
+    `shown="beginning"`: the prompt is a function's signature and its docstring, or its first statement where
+    it has none, after the first line of its class if it is a method. The model writes until the function ends
+    (a line that begins no further right than `def`), the end-of-text token, or max_new_tokens; in the last
+    case a line it did not finish is left out. A completion wins if prompt and completion parse with
+    `ast.parse` *and* it adds a statement other than `pass`, `...` or a bare string.
+
+    `shown="all but the end"`: the prompt is a short function up to a word within its last statement, at a
+    place where it does not parse. The model writes until that statement's line ends, and wins if the function
+    then parses; a statement not ended within max_new_tokens is lost. For models that have seen little: they
+    write no whole body that parses, and the metric would be 0 for all of them.
+
+    The value of an item is the share of its samples that win. Nothing is executed. Functions inside functions
+    are not asked about.
     """
 
     dataset: Dataset
     n_items: int
     max_new_tokens: int
     seed: int
-    """Draws the documents and functions; generation is greedy."""
+    """Draws the documents, functions and samples; the draws are the same for every model."""
+    shown: Shown = "beginning"
+    """How much of a function is given."""
+    n_samples: int = 1
+    """Completions of each function; several need a temperature."""
+    temperature: float = 0.0
+    """0: greedy, in which models that have seen little repeat one word without end."""
     name: str = "complete_function"
     margin: float = not_identity(default=0.05)
-    """Share of items below which a difference does not matter."""
+    """Share of completions below which a difference does not matter."""
 
     def __post_init__(self) -> None:
         """Check at declaration."""
         check_task(self)
-        require_counts(self, n_items=self.n_items, max_new_tokens=self.max_new_tokens)
+        require_counts(
+            self, n_items=self.n_items, max_new_tokens=self.max_new_tokens, n_samples=self.n_samples
+        )
+        wanted = "at least 0" if self.n_samples == 1 else "above 0, else all samples of an item are equal"
+        is_meant = self.temperature > 0 or (self.temperature == 0 and self.n_samples == 1)
+        require(is_meant, place="CompleteFunction.temperature", found=self.temperature, wanted=wanted)
 
     @property
     def primary_metric(self) -> str:
@@ -114,62 +126,35 @@ class CompleteFunction:
         """Generate, then parse."""
         from modelfactory.generate.sampling import Sampling
 
-        sampling = Sampling(max_new_tokens=self.max_new_tokens, stop_pattern=FIRST_COLUMN)
-        completions = model.generate_from([item.ids for item in prepared.items], sampling)
-        outcomes = [_outcome(item, made) for item, made in zip(prepared.items, completions, strict=True)]
-        facts = {
-            "n_characters": sum(outcome.detail["n_characters"] for outcome in outcomes),
-            "n_items_with_cut_prompt": sum(made.n_cut > 0 for made in completions),
-            "n_items_past_the_context": sum(made.n_moves > 0 for made in completions),
+        sampling = Sampling(
+            max_new_tokens=self.max_new_tokens,
+            stop_pattern=STOPS[self.shown],
+            temperature=self.temperature,
+            seed=self.seed,
+        )
+        asked = [item.ids for item in prepared.items for _ in range(self.n_samples)]
+        made = iter(model.generate_from(asked, sampling))
+        samples = [list(islice(made, self.n_samples)) for _ in prepared.items]
+        outcomes = [self._outcome(item, own) for item, own in zip(prepared.items, samples, strict=True)]
+        return Answers(outcomes=tuple(outcomes), facts=_facts(outcomes, samples))
+
+    def _functions(self, document: Document, source: PythonSource) -> list[Function]:
+        return functions_of(document.document_id, source, self.shown, self.seed)
+
+    def _outcome(self, item: _Item, made: Sequence[Completion]) -> ItemOutcome:
+        samples = [judged(item.function, completion, self.shown) for completion in made]
+        detail: dict[str, Any] = {
+            "path": item.path,
+            "line": item.function.line,
+            "prompt": item.function.prompt,
+            "n_tokens_cut": made[0].n_cut,
+            "samples": samples,
         }
-        return Answers(outcomes=tuple(outcomes), facts=facts)
-
-    def _functions(self, document: Document, source: PythonSource) -> list[_Function]:
-        """Return the functions that can be asked about, in the order they are to be taken."""
-        found = [
-            shown for header, node in _definitions(source) if (shown := _beginning(header, node, source))
-        ]
-        return sorted(found, key=lambda function: order(self.seed, document.document_id, function.line))
+        value = sum(sample["won"] for sample in samples) / len(samples)
+        return ItemOutcome(item.item_id, item.document_id, value, 1.0, detail)
 
 
-def _definitions(source: PythonSource) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Yield the functions of a module, and those of its classes after the line that opens the class."""
-    for node in source.tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield "", node
-        elif isinstance(node, ast.ClassDef) and source.lines[node.lineno - 1].endswith(":"):
-            header = source.lines[node.lineno - 1] + "\n"
-            methods = (n for n in node.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)))
-            yield from ((header, method) for method in methods)
-
-
-def _beginning(
-    header: str, node: ast.FunctionDef | ast.AsyncFunctionDef, source: PythonSource
-) -> _Function | None:
-    """Return what is shown of a function, or None where too little would be left to complete."""
-    first = node.body[0]
-    if first.lineno == node.lineno:
-        return None
-    prompt = header + source.text(node.lineno, _last_shown_line(first)).rstrip()
-    if len(prompt.encode("utf-8")) > MAX_PROMPT_BYTES:
-        return None
-    shown = _Function(node.lineno, prompt, node.col_offset)
-    known = n_known(shown)
-    return shown if 0 < known < n_statements(node) + bool(header) else None
-
-
-def _last_shown_line(first: ast.stmt) -> int:
-    """Show the first statement, if it is a simple one; of a block not even the beginning."""
-    return first.lineno - 1 if hasattr(first, "body") else first.end_lineno or first.lineno
-
-
-def n_known(function: _Function) -> int:
-    """Count the statements of a prompt; a signature alone parses once it has a body. 0: it never parses."""
-    tree = parse(function.prompt) or parse(f"{function.prompt}\n{' ' * function.indentation} pass")
-    return 0 if tree is None else n_statements(tree)
-
-
-def _item(document: Document, function: _Function, ids: Iterable[int]) -> _Item:
+def _item(document: Document, function: Function, ids: Iterable[int]) -> _Item:
     return _Item(
         item_id=f"{document.document_id[:16]}-{function.line}-{order(function.prompt)[:16]}",
         document_id=document.document_id,
@@ -177,6 +162,26 @@ def _item(document: Document, function: _Function, ids: Iterable[int]) -> _Item:
         function=function,
         ids=tuple(ids),
     )
+
+
+def _facts(outcomes: Sequence[ItemOutcome], samples: Sequence[Sequence[Completion]]) -> dict[str, int]:
+    written = [sample["completion"] for outcome in outcomes for sample in outcome.detail["samples"]]
+    return {
+        "n_characters": sum(map(len, written)),
+        "n_items_with_cut_prompt": sum(own[0].n_cut > 0 for own in samples),
+        "n_items_past_the_context": sum(any(one.n_moves for one in own) for own in samples),
+    }
+
+
+def judged(function: Function, made: Completion, shown: Shown) -> dict[str, Any]:
+    """Return what is kept of a completion, with whether it won."""
+    if shown == "beginning":
+        text = body_of(made, function.indentation)
+        won = is_won(function, text)
+    else:
+        text = made.text
+        won = made.finish != "length" and parse(function.prompt + text) is not None
+    return {"completion": text, "won": won, "finish": made.finish, "n_tokens": len(made.ids)}
 
 
 def body_of(completion: Completion, indentation: int) -> str:
@@ -191,24 +196,7 @@ def body_of(completion: Completion, indentation: int) -> str:
     return "\n".join(kept[:-1] if completion.finish == "length" else kept)
 
 
-def is_won(function: _Function, body: str) -> bool:
+def is_won(function: Function, body: str) -> bool:
     """Say whether both parse together and the completion adds a statement that does something."""
     tree = parse(function.prompt + body)
     return tree is not None and n_statements(tree) > n_known(function)
-
-
-def _outcome(item: _Item, made: Completion) -> ItemOutcome:
-    function = item.function
-    body = body_of(made, function.indentation)
-    detail: dict[str, Any] = {
-        "path": item.path,
-        "line": function.line,
-        "prompt": function.prompt,
-        "completion": body,
-        "parses": parse(function.prompt + body) is not None,
-        "finish": made.finish,
-        "n_characters": len(body),
-        "n_tokens": len(made.ids),
-        "n_tokens_cut": made.n_cut,
-    }
-    return ItemOutcome(item.item_id, item.document_id, float(is_won(function, body)), 1.0, detail)

@@ -38,7 +38,7 @@ class Checkpoint:
     n_tokens: int
     flops: float
     results: Mapping[str, Mapping[str, Any]]
-    """Task -> metric facts: value, stderr, n_items."""
+    """Task -> metric facts: value, stderr, n_items; and what the task states of its chance level."""
 
 
 def trained_steps(experiment: Experiment, roles: Mapping[str, str], store: Store) -> list[TrainedStep]:
@@ -69,7 +69,7 @@ def checkpoints(experiment: Experiment, roles: Mapping[str, str], store: Store) 
         if facts is None:
             continue
         results = {
-            task.name: result["metrics"][task.primary_metric]
+            task.name: {**result["metrics"][task.primary_metric], "chance": result["facts"].get("chance")}
             for task in experiment.evaluations
             if (result := _json(store.stage_dir(roles[f"{task.name}@{at}"]) / "result.json")) is not None
         }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from modelfactory.findings.changes import changes
 from modelfactory.findings.curves import checkpoints, trained_steps
 from modelfactory.findings.outcomes import Verdict, gather_outcomes, measures_of
 from modelfactory.findings.problems import Stale, short_vocabularies
@@ -25,12 +26,11 @@ from modelfactory.report import (
     PlanNode,
     ReportData,
     Sample,
-    SpecChange,
     SpecText,
     Variant,
 )
 from modelfactory.report.numbers import size
-from modelfactory.spec import canonical_json, difference
+from modelfactory.spec import canonical_json
 from modelfactory.verdict import Measure, estimate
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def report_data(
         nodes=tuple(_node(stage, records) for stage in plan.stages),
         edges=tuple((parent, stage.id) for stage in plan.stages for parent in stage.parents()),
         specs=tuple(SpecText(name=e.name, json=canonical_json(e)) for e in experiments),
-        changes=tuple(_changes(experiments)),
+        changes=tuple(changes(study)),
         versions=tuple(_versions(records)),
         commands=_commands(study),
         cost=_cost(records),
@@ -145,6 +145,7 @@ def _evaluations(
                     n_tokens=tuple(checkpoint.n_tokens for checkpoint in known),
                     flops=tuple(checkpoint.flops for checkpoint in known),
                     values=tuple(float(checkpoint.results[measure.task]["value"]) for checkpoint in known),
+                    chance=known[-1].results[measure.task]["chance"],
                 )
 
 
@@ -190,26 +191,14 @@ def _drops(account: dict[str, Any], directory: Path) -> Iterator[Drop]:
 
 def _removed(account: dict[str, Any]) -> Iterator[str]:
     for unit, counted in account["removed"].items():
-        n_bytes = size(counted["n_bytes"])
-        yield f"{counted['n']:,} repeated {unit} ({n_bytes}) were taken out of kept documents."
+        amount = f"{counted['n']:,} repeated {unit} ({size(counted['n_bytes'])})"
+        yield f"{amount} were taken out of kept documents; no samples are kept of these."
 
 
 def _node(stage: PlannedStage, records: Mapping[str, Record]) -> PlanNode:
     """Show what is there now: the plan was drawn up before the run."""
     state = "stored" if stage.id in records else stage.state
     return PlanNode(id=stage.id, kind=stage.kind, label=stage.label, state=state)
-
-
-def _changes(experiments: tuple[Experiment, ...]) -> Iterator[SpecChange]:
-    """Name each field in which a variant differs from the first one, its seed and name left out."""
-    first: dict[str, Experiment] = {}
-    for experiment in experiments:
-        first.setdefault(experiment.variant, experiment)
-    baseline = experiments[0]
-    for variant, experiment in first.items():
-        for change in difference(baseline, experiment):
-            if change.path not in ("name", "training.seed"):
-                yield SpecChange(variant=variant, path=change.path, before=change.before, after=change.after)
 
 
 def _versions(records: Mapping[str, Record]) -> Iterator[Fact]:

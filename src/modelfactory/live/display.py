@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from modelfactory.live.board import Board, Row, duration, how_far, named
+from modelfactory.live.shortened import Shortened
 from modelfactory.run import RunBegan, RunEnded, StageBroke
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ LINE_EVERY_S = 5.0
 """Where nothing can be redrawn, a line is printed at most this often, failures aside."""
 _REDRAWN_PER_S = 4
 _MOST_ROWS = 16
+BAR_WIDTH = 8
+"""On 80 columns a wider bar leaves too little for the name of a stage."""
 
 
 class Live:
@@ -113,13 +116,13 @@ class Live:
 
     def _table(self, rows: list[Row]) -> Table:
         table = Table.grid(padding=(0, 1), expand=True)
+        table.add_column(ratio=4, no_wrap=True)
+        table.add_column(width=BAR_WIDTH, no_wrap=True)
         table.add_column(ratio=3, no_wrap=True, overflow="ellipsis")
-        table.add_column(width=12, no_wrap=True)
-        table.add_column(ratio=4, no_wrap=True, overflow="ellipsis")
         table.add_column(justify="right", no_wrap=True)
         for row in rows:
             label = Text.assemble((row.stage.kind, "cyan"), " ", row.stage.label)
-            table.add_row(label, _bar(row), Text(how_far(row)), duration(self._board.elapsed(row)))
+            table.add_row(Shortened(label), _bar(row), Text(how_far(row)), duration(self._board.elapsed(row)))
         return table
 
 
@@ -127,8 +130,8 @@ def _bar(row: Row) -> ProgressBar:
     found = row.progress
     known = found is not None and found.total > 0
     if found is None or not known:
-        return ProgressBar(total=None, width=12, pulse=True)
-    return ProgressBar(total=found.total, completed=found.done, width=12)
+        return ProgressBar(total=None, width=BAR_WIDTH, pulse=True)
+    return ProgressBar(total=found.total, completed=found.done, width=BAR_WIDTH)
 
 
 def _in_words(row: Row) -> str:

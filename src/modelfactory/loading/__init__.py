@@ -7,6 +7,7 @@ taken out, while the checks of the specs collect what they find.
 """
 
 from modelfactory.loading.declared import Study
-from modelfactory.loading.study import flattened, load_study
+from modelfactory.loading.places import flattened
+from modelfactory.loading.study import load_study
 
 __all__ = ["Study", "flattened", "load_study"]

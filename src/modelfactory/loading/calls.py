@@ -6,14 +6,14 @@ import ast
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.errors import ExperimentError, closest
+from modelfactory.errors import ExperimentError, closest, nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class Calls(ast.NodeTransformer):
-    """Hold keyword arguments against signatures; take out those that nobody knows."""
+    """Hold keyword arguments against signatures; take out or rename those that nobody knows."""
 
     def __init__(self, path: Path, names: dict[str, Any]) -> None:
         self.path = path
@@ -27,15 +27,26 @@ class Calls(ast.NodeTransformer):
         parameters = _parameters(target)
         if parameters is None:
             return node
-        given = [keyword.arg for keyword in node.keywords if keyword.arg]
-        for name in [name for name in given if name not in parameters]:
-            self._fault(node, target, f"an unknown field {name!r}", closest(name, parameters))
-        node.keywords = [keyword for keyword in node.keywords if not keyword.arg or keyword.arg in parameters]
+        for keyword in node.keywords:
+            if keyword.arg and keyword.arg not in parameters:
+                self._unknown(node, keyword, target, parameters)
+        node.keywords = [each for each in node.keywords if not each.arg or each.arg in parameters]
         unpacked = any(keyword.arg is None for keyword in node.keywords) or node.args
-        missing = [name for name, needed in parameters.items() if needed and name not in given]
+        missing = [name for name in _free(node, parameters) if parameters[name]]
         if missing and not unpacked:
-            self._fault(node, target, f"no {', '.join(missing)}", f"Give {', '.join(missing)}.")
+            remedy = f"Give {', '.join(missing)}."
+            self._fault(node.lineno, target, f"no {', '.join(missing)}", remedy)
         return node
+
+    def _unknown(
+        self, node: ast.Call, keyword: ast.keyword, target: Any, parameters: dict[str, bool]
+    ) -> None:
+        """Tell an unknown keyword; where it must mean a field that is missing, go on as if it said so."""
+        name = str(keyword.arg)
+        self._fault(keyword.lineno, target, f"an unknown field {name!r}", closest(name, parameters))
+        near = nearest(name, parameters)
+        if near in _free(node, parameters) and parameters[near]:
+            keyword.arg = near
 
     def _target(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Name):
@@ -44,10 +55,16 @@ class Calls(ast.NodeTransformer):
             return getattr(self._target(node.value), node.attr, None)
         return None
 
-    def _fault(self, node: ast.Call, target: Any, found: str, remedy: str) -> None:
-        place = f"{self.path}:{node.lineno}: {target.__name__}"
+    def _fault(self, line: int, target: Any, found: str, remedy: str) -> None:
+        place = f"{self.path}:{line}: {target.__name__}"
         wanted = f"the fields of {target.__name__}"
         self.faults.append(ExperimentError(place=place, found=found, wanted=wanted, remedy=remedy))
+
+
+def _free(node: ast.Call, parameters: dict[str, bool]) -> list[str]:
+    """Return the parameters that a call gives no value."""
+    given = {keyword.arg for keyword in node.keywords}
+    return [name for name in parameters if name not in given]
 
 
 def _parameters(target: Any) -> dict[str, bool] | None:

@@ -8,10 +8,11 @@ from modelfactory.errors import InvalidInput, InvalidInputs
 from modelfactory.experiment import check_comparisons, check_together
 from modelfactory.loading.declared import study_of
 from modelfactory.loading.importing import import_file, parse, read
-from modelfactory.loading.trial import faults_of, raised
+from modelfactory.loading.places import Places
+from modelfactory.loading.raised import raised
+from modelfactory.loading.trial import faults_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from modelfactory.loading.declared import Study
@@ -40,13 +41,5 @@ def _refuse_together(study: Study) -> None:
 
 
 def _as_faults(path: Path, error: BaseException) -> list[InvalidInput]:
-    return list(flattened(error)) if isinstance(error, InvalidInput) else [raised(path, error)]
-
-
-def flattened(error: InvalidInput) -> Iterator[InvalidInput]:
-    """Yield the single faults behind an error."""
-    if isinstance(error, InvalidInputs):
-        for inner in error.errors:
-            yield from flattened(inner)
-    else:
-        yield error
+    places = Places(path)
+    return places.told(error) if isinstance(error, InvalidInput) else [raised(places, error)]

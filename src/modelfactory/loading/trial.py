@@ -5,21 +5,26 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-import traceback
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from modelfactory.errors import ExperimentError, InvalidInput, InvalidInputs
+from modelfactory.errors import ExperimentError, InvalidInput
 from modelfactory.experiment import check_comparisons, check_together
 from modelfactory.loading.calls import Calls
 from modelfactory.loading.declared import comparisons_of, declared
+from modelfactory.loading.findings import Findings
 from modelfactory.loading.importing import refuse_hidden
+from modelfactory.loading.names import imported_names
+from modelfactory.loading.places import Places, at_line, steps_to
+from modelfactory.loading.raised import raised
 from modelfactory.spec import collecting
 from modelfactory.spec.checking import checked_value
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from modelfactory.experiment import Comparison, Experiment
 
 
 def faults_of(path: Path, tree: ast.Module) -> list[InvalidInput]:
@@ -45,95 +50,86 @@ class _Trial:
         self.tree = tree
         self.module = types.ModuleType(path.stem)
         self.module.__file__ = str(path)
+        self.places = Places(path)
+        self.experiments: list[Experiment] = []
+        self.comparisons: tuple[Comparison, ...] = ()
 
     def faults(self) -> list[InvalidInput]:
         """Return the faults of calls, of specs, and between experiments."""
         folder = str(self.path.resolve().parent)
-        before = sys.modules.get(self.path.stem)
+        before = dict(sys.modules)
         sys.path.insert(0, folder)
         sys.modules[self.path.stem] = self.module
         try:
             return self._execute()
         finally:
             sys.path.remove(folder)
-            sys.modules.pop(self.path.stem, None)
-            if before is not None:
-                sys.modules[self.path.stem] = before
+            self._forget_modules(before)
+
+    def _forget_modules(self, before: dict[str, types.ModuleType]) -> None:
+        """Forget what was imported meanwhile from beside the file: its specs may hold what was refused."""
+        for name in set(sys.modules) - set(before):
+            if self.places.shown(getattr(sys.modules[name], "__file__", None) or "") is not None:
+                del sys.modules[name]
+        if self.path.stem in before:
+            sys.modules[self.path.stem] = before[self.path.stem]
 
     def _execute(self) -> list[InvalidInput]:
-        names = self._imported_names()
-        calls = Calls(self.path, names)
-        tree = ast.fix_missing_locations(calls.visit(self.tree))
-        faults: list[InvalidInput] = list(calls.faults)
-        with collecting() as collected:
-            error = self._try(tree)
-        faults.extend(collected)
-        if error is not None and not faults:
-            faults.append(error)
-        return faults
+        findings = Findings(self.places)
+        with collecting(findings.keep):
+            names, faults = imported_names(self.places, self.tree)
+            calls = Calls(self.path, names)
+            tree = ast.fix_missing_locations(calls.visit(self.tree))
+            errors = self._try(tree)
+        faults = [*faults, *calls.faults, *findings.told(self.experiments)]
+        return faults or errors or self._between()
 
-    def _imported_names(self) -> dict[str, Any]:
-        """Execute the import statements alone, to know which callables the file means."""
-        imports: list[ast.stmt] = [
-            node for node in self.tree.body if isinstance(node, (ast.Import, ast.ImportFrom))
-        ]
-        scratch: dict[str, Any] = {"__name__": self.path.stem}
-        for node in imports:
-            try:
-                exec(compile(ast.Module([node], []), str(self.path), "exec"), scratch)  # noqa: S102
-            except ImportError:
-                continue  # told by the execution of the whole file
-        return scratch
-
-    def _try(self, tree: ast.Module) -> InvalidInput | None:
+    def _try(self, tree: ast.Module) -> list[InvalidInput]:
         try:
             exec(compile(tree, str(self.path), "exec"), self.module.__dict__)  # noqa: S102
-            experiments = declared(self.path, self.module)
-            comparisons = comparisons_of(self.path, self.module, experiments)
-            found = [*check_together(experiments), *check_comparisons(comparisons, experiments)]
+            self.experiments = declared(self.path, self.module)
+            self.comparisons = comparisons_of(self.path, self.module, self.experiments)
         except InvalidInput as error:
-            return error
+            return self.places.told(error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises is one of its faults
-            return _wrong_arguments(error) or raised(self.path, error)
-        return InvalidInputs(found) if found else None
+            return _wrong_arguments(self.places, error) or [raised(self.places, error)]
+        return []
+
+    def _between(self) -> list[InvalidInput]:
+        """Return what is wrong between experiments each of which is sound."""
+        between = {
+            "experiments": check_together(self.experiments),
+            "comparisons": check_comparisons(self.comparisons, self.experiments),
+        }
+        return [at_line(fault, self._defined(name)) for name, found in between.items() for fault in found]
+
+    def _defined(self, name: str) -> str:
+        """Return `file:line` of a function of the file."""
+        lines = [n.lineno for n in self.tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
+        return f"{self.path}:{lines[-1]}" if lines else str(self.path)
 
 
-def raised(path: Path, error: BaseException) -> ExperimentError:
-    """Return an exception that the file raised as a fault, with the line it came from."""
-    line = 0
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return ExperimentError(
-        place=f"{path}:{line}",
-        found=f"{type(error).__name__}: {error}",
-        wanted="a file that can be imported and whose experiments() returns a list",
-        remedy="",
-    )
-
-
-def _wrong_arguments(error: BaseException) -> InvalidInput | None:
+def _wrong_arguments(places: Places, error: BaseException) -> list[InvalidInput]:
     """Say which arguments of a function of this package were of another type than it declares.
 
     Specs check their fields; a function that computes with its arguments first, as families of models do,
     fails somewhere inside.
     """
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [step.frame for step in reversed(steps_to(error))]
     names = [str(frame.f_globals.get("__name__", "")) for frame in frames]
     own = {__name__, "modelfactory.loading.study", "modelfactory.loading.declared"}
     ours = [n for n, name in enumerate(names) if name.startswith("modelfactory.") and name not in own]
     frame = frames[ours[0]] if ours else None
     called = frame.f_globals.get(frame.f_code.co_name) if frame is not None else None
     if frame is None or not inspect.isfunction(called):
-        return None
+        return []
     try:
         hints = typing.get_type_hints(called)
     except NameError:  # of a function that is not for authors: its types are there for type checkers alone
-        return None
+        return []
     with collecting() as faults:
         for name, annotation in hints.items():
             if name in frame.f_locals:
                 checked_value(frame.f_locals[name], annotation, f"{called.__name__}.{name}")
-    return InvalidInputs(faults) if faults else None
+    steps = steps_to(error)
+    return [at_line(fault, places.line(steps, fault.place)) for fault in faults]

@@ -59,8 +59,10 @@ def _pinners(experiments: Sequence[Experiment], cache: PinCache) -> dict[Any, Ca
     """Return for every source the call that pins it."""
     datasets = dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets)
     calls: dict[Any, Callable[[], Pin]] = {}
-    for source in (source for dataset in datasets for source in dataset.sources):
-        calls.setdefault(source, partial(pin, source, cache))
+    for dataset in datasets:
+        for n, source in enumerate(dataset.sources):
+            place = f"dataset {dataset.name!r}: sources[{n}]"
+            calls.setdefault(source, partial(pin, source, cache, place=place))
     for tokenizer in (experiment.tokenizer for experiment in experiments):
         if isinstance(tokenizer, TokenizerFile):
             calls.setdefault(tokenizer, partial(_pinned_tokenizer, tokenizer, cache))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from modelfactory.report.tables import chance_levels
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -38,6 +40,7 @@ def styles(data: ReportData) -> list[dict[str, Any]]:
 def chart_data(data: ReportData) -> dict[str, Any]:
     """Return everything that the page's script draws, as JSON values."""
     charts = []
+    chances = chance_levels(data)
     if data.losses:
         charts.append(_loss_chart(data))
     for measure in dict.fromkeys(curve.measure for curve in data.evaluations):
@@ -51,11 +54,16 @@ def chart_data(data: ReportData) -> dict[str, Any]:
                 "detail": ", ".join(dict.fromkeys(word for word in (_metric(measure), unit) if word)),
                 "unit": unit,
                 "better": "higher" if measure.higher_is_better else "lower",
+                "chance": _chance(chances.get(measure), share=share),
                 "markers": True,
                 "series": _series(data, curves, _per_cent if share else _values),
             }
         )
     return {"variants": styles(data), "charts": charts}
+
+
+def _chance(level: float | None, *, share: bool) -> float | None:
+    return None if level is None else 100 * level if share else level
 
 
 def bucket_size(data: ReportData) -> int:
@@ -75,6 +83,7 @@ def _loss_chart(data: ReportData) -> dict[str, Any]:
         "detail": "nats per token",
         "unit": "nats per token",
         "better": "lower",
+        "chance": None,
         "markers": False,
         "series": _series(data, thin, lambda curve: curve.loss),
     }

@@ -61,6 +61,8 @@ class EvaluationCurve:
     """Floating-point operations up to each."""
     values: tuple[float, ...]
     """The metric."""
+    chance: float | None = None
+    """What guessing would score; None where the task has no such level."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +133,10 @@ class SpecText:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecChange:
-    """One field in which a variant differs from the baseline."""
+    """One field in which a variant differs from a baseline."""
 
+    baseline: str
+    """Name of the baseline."""
     variant: str
     """Name of the variant."""
     path: str
@@ -194,7 +198,7 @@ class ReportData:
     specs: tuple[SpecText, ...] = ()
     """Every experiment, exactly."""
     changes: tuple[SpecChange, ...] = ()
-    """In what variants differ from their baseline."""
+    """In what variants differ from each baseline they are compared with."""
     versions: tuple[Fact, ...] = ()
     """Of Python and libraries."""
     commands: tuple[str, ...] = ()

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 MOST_NODES = 40
 WIDTH, HEIGHT = 200, 46
-COLUMN, ROW, EDGE = 248, 60, 18
+COLUMN, ROW, EDGE = 228, 60, 18
+STEP = 76
+"""From one row of the narrow drawing to the next."""
 LABEL_LENGTH, DETAIL_LENGTH, TAIL_LENGTH = 24, 26, 15
 SWEEPS = 4
 
@@ -71,6 +73,26 @@ def draw(nodes: Sequence[PlanNode], edges: Sequence[tuple[str, str]]) -> Drawing
         boxes=tuple(boxes),
         paths=tuple(_path(places[start], places[end]) for start, end in edges),
         merged=merged,
+    )
+
+
+def draw_narrow(nodes: Sequence[PlanNode], edges: Sequence[tuple[str, str]]) -> Drawing:
+    """Place a graph from top to bottom, merged by kind: what fits a telephone."""
+    merged, edges = _merge(nodes, edges)
+    layers = _layers(merged, edges)
+    boxes = [
+        replace(_box(node, place, 0), y=EDGE + row * STEP)
+        for row, layer in enumerate(layers)
+        for place, node in enumerate(layer)
+    ]
+    places = {box.node.id: box for box in boxes}
+    widest = max((len(layer) for layer in layers), default=0)
+    return Drawing(
+        width=widest * COLUMN + 2 * EDGE,
+        height=max(len(layers) * STEP - (STEP - HEIGHT) + 2 * EDGE, 1),
+        boxes=tuple(boxes),
+        paths=tuple(_path_down(places[start], places[end]) for start, end in edges),
+        merged=True,
     )
 
 
@@ -166,3 +188,13 @@ def _path(start: Box, end: Box) -> str:
     # A line past a column would vanish behind a box in the same row: it goes around above.
     bow = HEIGHT if x1 - x0 > COLUMN else 0
     return f"M{x0} {y0}C{x0 + bend} {y0 - bow} {x1 - bend} {y1 - bow} {x1} {y1}"
+
+
+def _path_down(start: Box, end: Box) -> str:
+    x0, y0, x1, y1 = start.x + WIDTH // 2, start.y + HEIGHT, end.x + WIDTH // 2, end.y
+    if y1 - y0 < STEP:
+        return f"M{x0} {y0}C{x0} {y0 + 15} {x1} {y1 - 15} {x1} {y1}"
+    # A line past a row goes around on the right, the further the longer it is.
+    x0, y0, x1, y1 = start.x + WIDTH, start.y + HEIGHT // 2, end.x + WIDTH, end.y + HEIGHT // 2
+    bow = min(max(x0, x1) + (y1 - y0) // 5, max(x0, x1) + COLUMN - WIDTH + EDGE)
+    return f"M{x0} {y0}C{bow} {y0 + 10} {bow} {y1 - 10} {x1} {y1}"

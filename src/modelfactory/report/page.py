@@ -12,8 +12,8 @@ from markupsafe import Markup
 from modelfactory.report import numbers
 from modelfactory.report.charts import bucket_size, chart_data, styles
 from modelfactory.report.forest import forests
-from modelfactory.report.graph import HEIGHT, WIDTH, draw
-from modelfactory.report.tables import variants_table
+from modelfactory.report.graph import HEIGHT, WIDTH, draw, draw_narrow
+from modelfactory.report.tables import chance_text, variants_table
 from modelfactory.verdict.sentences import headlines
 
 if TYPE_CHECKING:
@@ -47,10 +47,11 @@ def render_report(data: ReportData) -> str:
             pairs=_pairs(data),
             forests=forests(data.findings),
             table=variants_table(data),
+            chance=chance_text(data),
             styles=styles(data),
             charts=charts["charts"],
             every=bucket_size(data),
-            graph=draw(data.nodes, data.edges),
+            graphs={"wide": draw(data.nodes, data.edges), "narrow": draw_narrow(data.nodes, data.edges)},
             box_width=WIDTH,
             box_height=HEIGHT,
             dashes=DASH_ARRAYS,

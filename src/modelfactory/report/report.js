@@ -26,6 +26,21 @@
     };
   }
 
+  // What guessing scores, from end to end of the axis; a trace and no shape, so that the axis reaches it.
+  function chance(chart) {
+    const xs = chart.series.flatMap((series) => series[view.x]);
+    return {
+      x: [Math.min(...xs), Math.max(...xs)], y: [chart.chance, chart.chance], type: "scatter", mode: "lines", name: "chance",
+      line: { color: colour("--muted"), width: 1.5, dash: "dot" },
+      hovertemplate: "chance<br>%{y:.4~g} " + plain(chart.unit) + "<extra></extra>",
+    };
+  }
+
+  function traces(chart) {
+    const drawn = chart.series.map((series) => trace(chart, series));
+    return chart.chance === null ? drawn : [chance(chart), ...drawn];
+  }
+
   function layout(chart) {
     const axis = {
       color: colour("--muted"), gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: false,
@@ -51,7 +66,7 @@
 
   function draw() {
     for (const chart of data.charts) {
-      Plotly.react(chart.id, chart.series.map((series) => trace(chart, series)), layout(chart), config);
+      Plotly.react(chart.id, traces(chart), layout(chart), config);
     }
   }
 

@@ -83,7 +83,11 @@ def seeds_needed(finding: Finding) -> str:
     """Return the further seeds to settle it, in words."""
     if finding.conclusion != "cannot tell":
         return NONE
-    return "seeds cannot help" if finding.seeds_needed is None else f"{finding.seeds_needed:,} more"
+    if finding.seeds_needed is not None:
+        return f"{finding.seeds_needed:,} more"
+    # Seeds are the wrong thing to buy: the noise left is that of the items.
+    items = "more items" if finding.items_needed is None else f"{finding.items_needed:,} items in all"
+    return f"{items}, not seeds"
 
 
 def variants_table(data: ReportData) -> Table:
@@ -128,8 +132,20 @@ def estimate_text(estimate: Estimate | None) -> str:
         return value_text(estimate.value, estimate.measure)
     half = (estimate.interval[1] - estimate.interval[0]) / 2
     only = "; items only" if estimate.covers == "items only" else ""
+    exact = "; exact bound" if estimate.exact else ""
     interval = interval_text(estimate.interval, estimate.measure)
-    return f"{value_text(estimate.value, estimate.measure, half)} ({interval}{only})"
+    return f"{value_text(estimate.value, estimate.measure, half)} ({interval}{only}{exact})"
+
+
+def chance_levels(data: ReportData) -> dict[Measure, float]:
+    """Return what guessing would score on each measure that has such a level."""
+    return {curve.measure: curve.chance for curve in data.evaluations if curve.chance is not None}
+
+
+def chance_text(data: ReportData) -> str:
+    """Return the chance levels as a sentence; empty where no task has one."""
+    levels = [f"{m.task} {value_text(level, m)}" for m, level in chance_levels(data).items()]
+    return f"Guessing would score: {', '.join(levels)}." if levels else ""
 
 
 def to_markdown(table: Table) -> str:

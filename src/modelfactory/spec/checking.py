@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
+import inspect
 import math
 import types
 import typing
@@ -15,7 +17,7 @@ from modelfactory.errors import InvalidInput, SpecError
 from modelfactory.spec.writing import class_name, object_name
 
 if typing.TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 def not_identity(**options: Any) -> Any:
@@ -26,14 +28,23 @@ def not_identity(**options: Any) -> Any:
 MOST_SHOWN = 160
 """Characters of a refused value that an error shows."""
 
-_collector: ContextVar[list[SpecError] | None] = ContextVar("collector", default=None)
+_collector: ContextVar[Callable[[SpecError], None] | None] = ContextVar("collector", default=None)
 
 
 @contextmanager
-def collecting() -> Iterator[list[SpecError]]:
-    """Gather what `require` finds inside the block, so that all faults of a file are told at once."""
+def collecting(keep: Callable[[SpecError], None] | None = None) -> Iterator[list[SpecError]]:
+    """Gather what `require` finds inside the block, so that all faults of a file are told at once.
+
+    Args:
+        keep: takes each fault, in place of the list, while the frames that led to it are on the stack.
+    """
     found: list[SpecError] = []
-    token = _collector.set(found)
+
+    def keep_once(error: SpecError) -> None:
+        if all(str(error) != str(known) for known in found):
+            found.append(error)
+
+    token = _collector.set(keep or keep_once)
     try:
         yield found
     finally:
@@ -47,17 +58,21 @@ def require(condition: bool, *, place: str, found: object, wanted: str, remedy: 
     """
     if condition:
         return
-    error = SpecError(place=place, found=_shortened(repr(found)), wanted=wanted, remedy=remedy)
-    collected = _collector.get()
-    if collected is None:
+    error = SpecError(place=place, found=_shortened(_shown(found)), wanted=wanted, remedy=remedy)
+    keep = _collector.get()
+    if keep is None:
         raise error
-    if all(str(error) != str(known) for known in collected):
-        collected.append(error)
+    keep(error)
 
 
 def _shortened(text: str) -> str:
     """Cut the middle out of a long value: a spec may be a page long."""
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 20]} ... {text[-15:]}"
+
+
+def _shown(value: object) -> str:
+    """Show a function by its name: its address says nothing and differs each time."""
+    return f"the function {value.__qualname__}" if inspect.isfunction(value) else repr(value)
 
 
 def check_types(spec: object) -> None:
@@ -146,8 +161,29 @@ def _one_of(value: Any, annotation: Any, place: str) -> Any:
             return checked
         problems.extend(faults)
     wanted = " or ".join(dict.fromkeys(problem.wanted for problem in problems))
-    require(False, place=place, found=value, wanted=wanted, remedy=problems[-1].remedy)
+    remedy = _as_a_spec(value, members) or problems[-1].remedy
+    require(False, place=place, found=value, wanted=wanted, remedy=remedy)
     return value
+
+
+def _as_a_spec(value: Any, annotations: Iterable[Any]) -> str:
+    """Say how a class or a function would become a spec of one of the annotated classes."""
+    classes = [each for each in annotations if isinstance(each, type) and dataclasses.is_dataclass(each)]
+    if isinstance(value, type):
+        return f"Call it: {value.__name__}(...)." if value in classes else ""
+    if not inspect.isroutine(value):
+        return ""
+    known = value.__name__ if value.__name__.isidentifier() else "..."
+    wrapped = [f"{cls.__name__}({name}={known})" for cls in classes for name in _wrapping(cls)]
+    return f"Write {' or '.join(wrapped)}." if wrapped else ""
+
+
+def _wrapping(cls: type) -> list[str]:
+    """Return the field that takes a function, of a class that needs nothing else."""
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(cls)
+    needed = [each.name for each in fields if each.default is missing and each.default_factory is missing]
+    return [name for name in needed if len(needed) == 1 and get_origin(field_types(cls)[name]) is _FUNCTION]
 
 
 def _checked_tuple(value: Any, members: tuple[Any, ...], place: str) -> Any:
@@ -184,7 +220,10 @@ def _refuse_mutable(value: Any, place: str) -> None:
 def _checked_object(value: Any, annotation: Any, place: str) -> Any:
     """Check specs, functions and classes; an abstract annotation (a Protocol, Any) takes any of them."""
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        require(isinstance(value, annotation), place=place, found=value, wanted=f"a {annotation.__name__}")
+        good, remedy = isinstance(value, annotation), _as_a_spec(value, (annotation,))
+        require(good, place=place, found=value, wanted=f"a {annotation.__name__}", remedy=remedy)
+        if not good:
+            return value  # the fault is collected
     if value is None or isinstance(value, (bool, int, float, str)):
         scalar = annotation is Any or annotation is object
         require(scalar, place=place, found=value, wanted=f"a {getattr(annotation, '__name__', annotation)}")
@@ -227,6 +266,7 @@ def _plain_nothing(value: Any, place: str) -> None:
     require(value is None, place=place, found=value, wanted="None")
 
 
+_FUNCTION: typing.Final = collections.abc.Callable
 _AS_IT_IS: typing.Final = frozenset({int, bool, str})
 """Types of which every value is fine."""
 _PLAIN: typing.Final = types.MappingProxyType(

@@ -91,6 +91,7 @@ def _concluded(paired: Sequence[tuple[Pair, Measure, Paired]], alpha: float, pow
             n_clusters=one.n_clusters,
             conclusion=conclusion,
             seeds_needed=need.seeds,
+            items_needed=need.items,
             sentence="",
             model=one.model,
             notes=one.notes,

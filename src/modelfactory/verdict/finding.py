@@ -57,6 +57,8 @@ class Finding:
     """The verdict, without the margin."""
     seeds_needed: int | None
     """Further seeds that would settle it; 0 where it is settled, None where seeds alone cannot."""
+    items_needed: int | None
+    """Independent items in all that would settle it, where seeds alone cannot and the number is known."""
     sentence: str
     """The verdict in words, complete."""
     model: str
@@ -97,6 +99,7 @@ class Finding:
             "verdict": self.verdict,
             "conclusion": self.conclusion,
             "seeds_needed": self.seeds_needed,
+            "items_needed": self.items_needed,
             "sentence": self.sentence,
             "model": self.model,
             "notes": list(self.notes),

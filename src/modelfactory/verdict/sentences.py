@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from modelfactory.verdict.words import count_text, difference_text, interval_text, margin_text, p_text
+from modelfactory.verdict.words import (
+    count_text,
+    difference_text,
+    difference_unit,
+    interval_text,
+    margin_text,
+    p_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -101,15 +108,21 @@ def _about_p(finding: Finding) -> list[str]:
 def _what_it_takes(finding: Finding, need: Need) -> str:
     power = f"with {100 * finding.power:g} % power"
     if finding.covers == "nothing" and finding.n_seeds:
-        return "The task has one independent item: more items are needed, seeds cannot help."
+        return "The task has one independent item: it takes more items, further seeds would not settle it."
     if need.shows == "items":
-        return "Every item came out alike with every seed: more items are needed, seeds cannot help."
+        return (
+            "Every item came out alike on both sides: it takes more items, or a task that tells these models "
+            "apart; further seeds would not settle it."
+        )
     if need.shows == "noise" and need.seeds is not None:
         seeds = count_text(need.seeds, "further seed")
         return f"At least {seeds} of both would show how large the noise between seeds is."
     if need.seeds is None:
-        more = f"; about {need.items:,} independent items are needed" if need.items else ""
-        return f"More seeds alone cannot settle it, because the noise between items dominates{more}."
+        items = f"about {need.items:,} independent items" if need.items else "more items"
+        return (
+            f"What is left is mostly noise between items: it takes {items}, "
+            "further seeds alone would not settle it."
+        )
     seeds = f"About {count_text(need.seeds, 'further seed')} of both"
     if need.shows == "equivalence":
         return f"{seeds} would show {power} that it is below {margin_text(finding.measure)}."
@@ -138,15 +151,31 @@ def _grouped(word: Conclusion, findings: Sequence[Finding]) -> str:
         )
         return f"no difference on {_listed(named)}"
     if word == "cannot tell":
-        unsettled = (f"{finding.measure.task}{_wanted(finding)}" for finding in findings)
+        unsettled = (f"{finding.measure.task} ({_seen(finding)}; {_helps(finding)})" for finding in findings)
         return f"cannot tell on {_listed(unsettled)}"
-    return f"{word} on {_listed(finding.measure.task for finding in findings)}"
+    return f"{word} on {_listed(f'{f.measure.task} ({_seen(f)})' for f in findings)}"
 
 
-def _wanted(finding: Finding) -> str:
-    if finding.seeds_needed is None:
-        return " (more seeds cannot help)"
-    return f" ({count_text(finding.seeds_needed, 'further seed')} needed)"
+def _seen(finding: Finding) -> str:
+    """Return the difference with half the width of its interval."""
+    if finding.interval is None:
+        return f"{difference_text(finding.difference, finding.measure)} seen"
+    half = (finding.interval[1] - finding.interval[0]) / 2
+    seen = difference_text(finding.difference, finding.measure, half).removesuffix(
+        difference_unit(finding.measure)
+    )
+    around = difference_text(half, finding.measure, half, sign=False)
+    return f"{seen.rstrip()} \N{PLUS-MINUS SIGN} {around}"
+
+
+def _helps(finding: Finding) -> str:
+    """Return what would settle a comparison that is open."""
+    if finding.seeds_needed is not None:
+        return f"to settle it: {count_text(finding.seeds_needed, 'further seed')}"
+    if finding.items_needed is not None:
+        have = count_text(finding.n_clusters, "independent item")
+        return f"to settle it: about {finding.items_needed:,} in place of {have}, not seeds"
+    return "to settle it: more items, not seeds"
 
 
 def _listed(names: Iterable[str]) -> str:
