@@ -17,7 +17,7 @@ from modelfactory.cli import compiling, main, upkeep
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.arguments import make_parser
 from modelfactory.cli.showing import how_far, label_of
-from modelfactory.errors import DiskFull, FactoryError, NonFiniteLoss, SpecError, StageDamaged
+from modelfactory.errors import DiskFull, FactoryError, NonFiniteLoss, StageDamaged, WorkFailed
 from modelfactory.plan import plan_experiments
 from modelfactory.plan.sources import PinnedSources
 from modelfactory.store import Store
