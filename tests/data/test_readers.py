@@ -146,7 +146,7 @@ def test_a_document_over_the_limit_is_refused_and_one_at_the_limit_is_not(place,
     assert list(place.run(place.dataset(whole)).texts.values()) == ["x" * 1000]
     place.put(f"a.txt{ending}", COMPRESS[ending](b"x" * 1001))
     with pytest.raises(SourceError, match=r"a\.txt.*max_document_bytes"):
-        place.run(place.dataset(whole))
+        place.run(place.dataset(whole), "again")
 
 
 @pytest.mark.parametrize("ending", COMPRESS)
