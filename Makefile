@@ -22,7 +22,7 @@ setup: $(DONE) system-packages  ## make .venv and install everything into it
 $(DONE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV): some minutes, about 2 GB ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,reference,pages]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,reference,pages,optimizers]'
 	touch $@
 
 system-packages:
@@ -43,7 +43,10 @@ docs: $(DONE)  ## write docs/commands.md anew from the command line itself
 
 bench-setup:  ## install the peers that benchmarks/ compares with, into .venv-bench
 	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev,reference]'
+	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev,reference,optimizers]'
+	# without its own requirements: it asks for a huggingface-hub older than that of transformers
+	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt --no-deps litgpt==0.5.13
+	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt 'lightning>=2.6.1' 'jsonargparse[signatures]>=4.37'
 
 clean:  ## remove both virtual environments and the workspace of the demo
 	rm -rf $(VENV) $(BENCH) .factory report.html

@@ -1,8 +1,13 @@
-"""Training tokens/s against transformers' Llama of the same shape.
+"""Training tokens/s and memory against transformers' Llama, litgpt's GPT, and plain eager float32.
 
-Both: torch.compile, bf16 autocast over float32 weights, torch's fused AdamW, the gradient clipped, the same
-tokens, one process, steps alternating so that whatever else the machine does hits both alike. A ratio above 1
-means ours is faster. Run `python benchmarks/train.py --json`; `--help` for the shape.
+The first three: torch.compile, bf16 autocast over float32 weights, torch's fused AdamW, the gradient clipped,
+the same tokens, one process, steps alternating so that whatever else the machine does hits all alike. The
+fourth is our model without compilation in float32. A ratio above 1 means ours is faster, or smaller; it is
+the median over rounds. Peak memory is measured in a process for each contestant. `--doubling` gives
+instead what our step costs as depth, width and length double.
+
+Run `python benchmarks/train.py --json` after `make bench-setup`; `--help` for shapes. On a machine that does
+other work, `--processor-time --threads 1` counts processor seconds instead of those of the clock.
 """
 
 from __future__ import annotations
@@ -11,14 +16,20 @@ import argparse
 import json
 import os
 import platform
+import resource
 import statistics
+import subprocess
+import sys
 import time
+import warnings
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn import functional
 
-from modelfactory.models import Llama
+from modelfactory.models import Decoder, Llama
 from modelfactory.tokens import Batch
 from modelfactory.train import AdamW, Cosine, TrainSegment
 from modelfactory.train.learner import Learner
@@ -34,43 +45,69 @@ LR = 1e-3
 WEIGHT_DECAY = 0.1
 
 
+SHAPES = {"6x384": (6, 384, 6, 8_192, 8, 512), "12x768": (12, 768, 12, 32_768, 1, 1_024)}
+"""Layers, width, heads, vocabulary, rows, length."""
+CONTESTANTS = ("ours", "transformers", "litgpt", "eager fp32")
+
+
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    parser.add_argument("--n-layers", type=int, default=6)
-    parser.add_argument("--d-model", type=int, default=384)
-    parser.add_argument("--n-heads", type=int, default=6)
-    parser.add_argument("--vocab-size", type=int, default=8_192)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--seq-len", type=int, default=512)
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=8, help="steps of each that are timed")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    parser.add_argument("--processor-time", action="store_true", help="count processor seconds")
+    parser.add_argument(
+        "--without", nargs="*", choices=CONTESTANTS[1:], default=[], help="peers to leave out"
+    )
+    parser.add_argument("--doubling", action="store_true", help="cost as depth, width and length double")
+    parser.add_argument("--memory-of", choices=CONTESTANTS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def batch_of(asked: argparse.Namespace, step: int) -> Batch:
+@dataclass(frozen=True)
+class Shape:
+    """What is trained."""
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    vocab_size: int
+    batch: int
+    seq_len: int
+
+    @property
+    def n_tokens(self) -> int:
+        return self.batch * self.seq_len
+
+    def model(self) -> Decoder:
+        return Llama(
+            n_layers=self.n_layers, d_model=self.d_model, n_heads=self.n_heads, max_seq_len=self.seq_len
+        )
+
+    def flops(self) -> int:
+        return self.model().flops_per_token(self.vocab_size, self.seq_len) * self.n_tokens
+
+
+def batch_of(shape: Shape, step: int) -> Batch:
     random = np.random.default_rng(step)
-    shape = (asked.batch, asked.seq_len + 1)
+    rows = (shape.batch, shape.seq_len + 1)
     return Batch(
         step=step,
-        tokens=random.integers(asked.vocab_size, size=shape, dtype=np.int32),
-        valid=np.ones((asked.batch, asked.seq_len), dtype=bool),
-        sequence_ids=np.zeros((asked.batch, 3), dtype=np.int64),
+        tokens=random.integers(shape.vocab_size, size=rows, dtype=np.int32),
+        valid=np.ones((shape.batch, shape.seq_len), dtype=bool),
+        sequence_ids=np.zeros((shape.batch, 3), dtype=np.int64),
     )
 
 
-def our_step(asked: argparse.Namespace) -> tuple[Step, int]:
-    model = Llama(
-        n_layers=asked.n_layers, d_model=asked.d_model, n_heads=asked.n_heads, max_seq_len=asked.seq_len
-    )
+def our_step(shape: Shape, threads: int, *, precision: str, is_compiled: bool) -> Step:
     spec = TrainSegment(
-        model=model,
+        model=shape.model(),
         optimizer=AdamW(lr=LR, weight_decay=WEIGHT_DECAY),
         seed=0,
-        batch_tokens=asked.batch * asked.seq_len,
-        seq_len=asked.seq_len,
-        precision="bf16",
+        batch_tokens=shape.n_tokens,
+        seq_len=shape.seq_len,
+        precision=precision,
         grad_clip=1.0,
         weights=(1.0,),
         max_epochs=(4.0,),
@@ -81,101 +118,226 @@ def our_step(asked: argparse.Namespace) -> tuple[Step, int]:
         n_tokens=1_000_000_000,
         from_step=0,
     )
-    learner = Learner(spec, asked.vocab_size, is_compiled=not asked.eager)
+    learner = Learner(spec, shape.vocab_size, is_compiled=is_compiled)
 
     def step(number: int) -> float:
-        batch = batch_of(asked, number)
-        with torch_settings(asked.threads):  # as the training stage does
-            found = gradient(learner, batch, seed=0, micro_batch_tokens=asked.batch * asked.seq_len)
+        batch = batch_of(shape, number)
+        with torch_settings(threads):  # as the training stage does
+            found = gradient(learner, batch, seed=0, micro_batch_tokens=shape.n_tokens)
             return update(learner, None, batch, found, lr=LR, grad_clip=1.0).loss  # type: ignore[arg-type]
 
-    return step, model.n_parameters(asked.vocab_size)
+    return step
 
 
-def their_step(asked: argparse.Namespace) -> tuple[Step, int]:
+def transformers_step(shape: Shape) -> Step:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    ours: Any = Llama(
-        n_layers=asked.n_layers, d_model=asked.d_model, n_heads=asked.n_heads, max_seq_len=asked.seq_len
-    ).blocks[0]
     config = LlamaConfig(
-        num_hidden_layers=asked.n_layers,
-        hidden_size=asked.d_model,
-        intermediate_size=ours.feed_forward.d_ff,
-        num_attention_heads=asked.n_heads,
-        num_key_value_heads=asked.n_heads,
-        vocab_size=asked.vocab_size,
-        max_position_embeddings=asked.seq_len,
+        num_hidden_layers=shape.n_layers,
+        hidden_size=shape.d_model,
+        intermediate_size=d_ff_of(shape),
+        num_attention_heads=shape.n_heads,
+        num_key_value_heads=shape.n_heads,
+        vocab_size=shape.vocab_size,
+        max_position_embeddings=shape.seq_len,
         tie_word_embeddings=False,
         use_cache=False,
     )
     torch.manual_seed(0)
     model = LlamaForCausalLM(config).train()  # its attention is SDPA too, by default
+    forward = torch.compile(model, dynamic=False)
+
+    def loss_of(tokens: torch.Tensor) -> torch.Tensor:
+        labels = tokens[:, 1:].contiguous()
+        return forward(input_ids=tokens[:, :-1], shift_labels=labels, labels=labels).loss
+
+    return peer_step(shape, model, loss_of)
+
+
+def litgpt_step(shape: Shape) -> Step:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from litgpt.config import Config
+        from litgpt.model import GPT
+    config = Config(
+        name="peer",
+        block_size=shape.seq_len,
+        vocab_size=shape.vocab_size,
+        padded_vocab_size=shape.vocab_size,
+        n_layer=shape.n_layers,
+        n_head=shape.n_heads,
+        n_embd=shape.d_model,
+        rotary_percentage=1.0,
+        parallel_residual=False,
+        bias=False,
+        norm_class_name="RMSNorm",
+        mlp_class_name="LLaMAMLP",
+        intermediate_size=d_ff_of(shape),
+    )
+    torch.manual_seed(0)
+    model = GPT(config).train()
+    forward = torch.compile(model, dynamic=False)
+
+    def loss_of(tokens: torch.Tensor) -> torch.Tensor:
+        logits = forward(tokens[:, :-1])
+        return functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+
+    return peer_step(shape, model, loss_of)
+
+
+def d_ff_of(shape: Shape) -> int:
+    layer: Any = shape.model().blocks[0].feed_forward
+    return int(layer.d_ff)
+
+
+def peer_step(shape: Shape, model: torch.nn.Module, loss_of: Callable[[torch.Tensor], torch.Tensor]) -> Step:
+    ours = shape.model().n_parameters(shape.vocab_size)
+    assert sum(parameter.numel() for parameter in model.parameters()) == ours, "another shape"
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=LR, weight_decay=WEIGHT_DECAY, betas=(0.9, 0.95), fused=True
     )
-    forward = model if asked.eager else torch.compile(model, dynamic=False)
 
     def step(number: int) -> float:
-        tokens = torch.from_numpy(batch_of(asked, number).tokens).long()
-        labels = tokens[:, 1:].contiguous()
+        tokens = torch.from_numpy(batch_of(shape, number).tokens).long()
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = forward(input_ids=tokens[:, :-1], shift_labels=labels, labels=labels).loss
+            loss = loss_of(tokens)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return float(loss.detach())
 
-    return step, sum(parameter.numel() for parameter in model.parameters())
+    return step
 
 
-def seconds(step: Step, number: int) -> float:
-    start = time.perf_counter()
-    step(number)
-    return time.perf_counter() - start
+def step_of(name: str, shape: Shape, threads: int) -> Step:
+    if name == "transformers":
+        return transformers_step(shape)
+    if name == "litgpt":
+        return litgpt_step(shape)
+    fast = name == "ours"
+    return our_step(shape, threads, precision="bf16" if fast else "fp32", is_compiled=fast)
 
 
-def measured(asked: argparse.Namespace) -> dict[str, Any]:
-    contestants = {"ours": our_step(asked), "transformers": their_step(asked)}
-    first = {name: seconds(step, 1) for name, (step, _) in contestants.items()}
-    taken: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(2, asked.rounds + 3):
-        names = sorted(contestants, reverse=bool(number % 2))
-        for name in names:
-            duration = seconds(contestants[name][0], number)
+def measured(asked: argparse.Namespace, shape: Shape) -> dict[str, list[float]]:
+    """Return the seconds of each timed step of each contestant, in the order of the rounds."""
+    clock = time.process_time if asked.processor_time else time.perf_counter
+    steps = {name: step_of(name, shape, asked.threads) for name in CONTESTANTS if name not in asked.without}
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(1, asked.rounds + 3):
+        for name in sorted(steps, reverse=bool(number % 2)):
+            start = clock()
+            steps[name](number)
             if number > 2:
-                taken[name].append(duration)
-    n_tokens = asked.batch * asked.seq_len
-    pairs = zip(taken["ours"], taken["transformers"], strict=True)
-    figures: dict[str, Any] = {}
-    for name, (_, n_parameters) in contestants.items():
-        figures[f"{name}_tokens_per_s"] = round(n_tokens / statistics.median(taken[name]), 1)
-        figures[f"{name}_best_tokens_per_s"] = round(n_tokens / min(taken[name]), 1)
-        figures[f"{name}_first_step_s"] = round(first[name], 2)
-        figures[f"{name}_n_parameters"] = n_parameters
-    ratio = statistics.median(theirs / ours for ours, theirs in pairs)
+                taken[name].append(clock() - start)
+    return taken
+
+
+def peak_bytes(name: str, shape: str, threads: int) -> int:
+    """Return the largest memory of a process that trains three steps, above that of one that only imports."""
+    words = [sys.executable, __file__, "--memory-of", name, "--shapes", shape, "--threads", str(threads)]
+    out = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return int(out.splitlines()[-1])
+
+
+def print_memory(asked: argparse.Namespace) -> None:
+    import transformers  # noqa: F401 - every contestant pays for the same imports
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    step = step_of(asked.memory_of, Shape(*SHAPES[asked.shapes[0]]), asked.threads)
+    for number in range(1, 4):
+        step(number)
+    unit = 1 if sys.platform == "darwin" else 1_024
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit)
+
+
+def compared(asked: argparse.Namespace) -> dict[str, Any]:
+    peak = peak_flops_per_s(torch.bfloat16, asked)
+    ratios: dict[str, float] = {}
+    figures: dict[str, Any] = {"bf16_product_peak_gflops_per_s": round(peak / 1e9, 1)}
+    for key in asked.shapes:
+        shape = Shape(*SHAPES[key])
+        taken = measured(asked, shape)
+        memory = {name: peak_bytes(name, key, asked.threads) for name in taken}
+        for name, seconds in taken.items():
+            figures[f"{key} {name}"] = {
+                "tokens_per_s": round(shape.n_tokens / statistics.median(seconds), 1),
+                "mfu": round(shape.flops() / statistics.median(seconds) / peak, 3),
+                "peak_mb": round(memory[name] / 1e6),
+            }
+        for name in (name for name in taken if name != "ours"):
+            pairs = zip(taken["ours"], taken[name], strict=True)
+            ratios[f"{key} speed against {name}"] = round(statistics.median(b / a for a, b in pairs), 3)
+            ratios[f"{key} memory against {name}"] = round(memory[name] / memory["ours"], 3)
+        torch.compiler.reset()
+    return {"ratios": ratios, "figures": figures, "machine": machine(asked)}
+
+
+def peak_flops_per_s(dtype: torch.dtype, asked: argparse.Namespace, size: int = 1_536) -> float:
+    clock = time.process_time if asked.processor_time else time.perf_counter
+    a, taken = torch.ones(size, size, dtype=dtype), []
+    for _ in range(9):
+        start = clock()
+        torch.mm(a, a)
+        taken.append(clock() - start)
+    return 2 * size**3 / min(taken)
+
+
+def doubling(asked: argparse.Namespace) -> dict[str, Any]:
+    """Return how many times as long a step takes, and how many times the FLOPs it has, per doubling."""
+    base = Shape(4, 256, 4, 8_192, 4, 512)
+    grown = {
+        "depth": replace(base, n_layers=8),
+        "width": replace(base, d_model=512, n_heads=8),
+        "length": replace(base, seq_len=1_024, batch=2),
+    }
+    steps = {name: step_of("ours", shape, asked.threads) for name, shape in {"base": base, **grown}.items()}
+    clock, taken = time.process_time if asked.processor_time else time.perf_counter, {n: [] for n in steps}
+    for number in range(1, asked.rounds + 3):
+        for name, step in steps.items():
+            start = clock()
+            step(number)
+            if number > 2:
+                taken[name].append(clock() - start)
+    figures = {}
+    for name, shape in grown.items():
+        pairs = zip(taken["base"], taken[name], strict=True)
+        time_ratio = statistics.median(after / before for before, after in pairs)
+        figures[name] = {
+            "seconds_ratio": round(time_ratio, 2),
+            "flops_ratio": round(shape.flops() / base.flops(), 2),
+        }
+    ratios = {
+        f"{name} flops over seconds": v["flops_ratio"] / v["seconds_ratio"] for name, v in figures.items()
+    }
     return {
-        "ratios": {"train_tokens_per_s_against_transformers_llama": round(ratio, 3)},
+        "ratios": {k: round(v, 3) for k, v in ratios.items()},
         "figures": figures,
-        "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "threads": asked.threads,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "machine": machine(asked),
+    }
+
+
+def machine(asked: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": asked.threads,
+        "seconds": "of the processor" if asked.processor_time else "of the clock",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
     }
 
 
 def main() -> None:
     asked = arguments()
     torch.set_num_threads(asked.threads)
-    result = measured(asked)
-    if not asked.json:
-        for group, values in result.items():
-            print(group, *(f"  {name}: {value}" for name, value in values.items()), sep="\n")
-    else:
+    if asked.memory_of:
+        print_memory(asked)
+        return
+    result = doubling(asked) if asked.doubling else compared(asked)
+    for group, values in result.items():
+        print(group, *(f"  {name}: {value}" for name, value in values.items()), sep="\n")
+    if asked.json:
         print(json.dumps(result))
 
 

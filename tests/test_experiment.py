@@ -13,7 +13,7 @@ from modelfactory.evaluate import BitsPerByte
 from modelfactory.experiment import check_comparisons, check_together, default_comparisons, variant_name
 from modelfactory.models import GPT2
 from modelfactory.tokens import BPE, Mixture, Part
-from modelfactory.train import AdamW, Cosine, Training
+from modelfactory.train import AdamW, BatchStage, Cosine, Training
 
 SOURCE = Files(root="texts", pattern="*.txt", not_utf8="drop")
 
@@ -76,6 +76,12 @@ def test_more_checkpoints_than_steps_are_refused() -> None:
         experiment(training=replace(TRAINING, n_checkpoints=5))
     every = experiment(training=replace(TRAINING, n_checkpoints=4))
     assert every.training.checkpoint_steps == (1, 2, 3, 4)
+
+
+def test_batches_of_the_warm_up_hold_whole_sequences() -> None:
+    stages = (BatchStage(n_steps=1, batch_tokens=8), BatchStage(n_steps=1, batch_tokens=12))
+    with pytest.raises(SpecError, match=r"training.batch_warmup\[1\].batch_tokens: found 12, .* Use 8 or 16"):
+        experiment(training=replace(TRAINING, batch_warmup=stages))
 
 
 def test_tasks_have_names_of_their_own() -> None:

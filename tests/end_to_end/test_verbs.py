@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,8 @@ FINDING = {
     "seeds_needed",
 }
 FILE = "FILE"
-VERBS: dict[str, tuple[tuple[str, ...], set[str]]] = {
+STORIES = Path(__file__).parents[1] / "interchange" / "files"
+VERBS: dict[str, tuple[tuple[str | Path, ...], set[str]]] = {
     "check": ((FILE,), {"file", "experiments", "variants", "comparisons", "stages"}),
     "plan": ((FILE,), {"stages", "totals", "assumptions"}),
     "run": ((FILE,), {"ran", "stored", "failed", "blocked", "seconds", "stopped", "report"}),
@@ -37,6 +39,11 @@ VERBS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "show": (("low/seed=1",), {"experiment", "file", "spec", "stages", "meanings"}),
     "diff": (("low/seed=1", "high/seed=1"), {"changes"}),
     "sample": (("low/seed=1", "import ", "--max-new-tokens", "4"), {"prompt", "text", "checkpoint"}),
+    "import": (
+        (STORIES / "stories260K.bin", "--tokenizer", STORIES / "tok512.bin", "--name", "stories"),
+        {"name", "stages", "was_there", "n_parameters", "vocab_size", "imported"},
+    ),
+    "export": (("low/seed=1", "--to", "exported"), {"checkpoint", "to", "architecture"}),
     "gc": (("--dry-run",), {"dry_run", "garbage", "bytes"}),
     "doctor": ((), {"checks", "good"}),
 }

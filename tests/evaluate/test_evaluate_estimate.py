@@ -36,3 +36,10 @@ def test_items_of_one_cluster_are_one_observation() -> None:
 
 def test_one_cluster_tells_nothing_about_the_spread() -> None:
     assert estimate([1.0, 0.0], [1.0, 1.0], ["a", "a"]).stderr is None
+
+
+def test_a_mean_over_texts_is_weighted_by_their_tokens() -> None:
+    """Of 1 token with a loss of 2 and 9 tokens with losses that sum to 90, not of two texts."""
+    found = estimate([2.0, 90.0 / 9], [1, 9], ["a", "b"])
+    assert found.value == pytest.approx((2 + 90) / 10)
+    assert found.value != pytest.approx((2 + 10) / 2)

@@ -7,16 +7,17 @@ import pytest
 
 from modelfactory.errors import SpecError
 from modelfactory.spec import fingerprint, from_json, identity_json, to_json
-from modelfactory.train import WSD, AdamW, Cosine, TrainSegment, segment
+from modelfactory.train import WSD, AdamW, Constant, Cosine, InverseSqrt, TrainSegment, segment
 from tests.train.material import LLAMA, mixture, spec, training
 
 TABLE = {
     "linear": [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2],
+    "sqrt": [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 0.8944, 0.7746, 0.6325, 0.4472],
     "1-sqrt": [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 0.5528, 0.3675, 0.2254, 0.1056],
 }
 
 
-@pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
+@pytest.mark.parametrize("shape", ["linear", "sqrt", "1-sqrt"])
 def test_warm_up_4_stable_2_decay_4(shape: Any) -> None:
     schedule = WSD(warmup_steps=4, decay_steps=4, shape=shape)
     shares = [schedule.lr_share(step, 10) for step in range(1, 11)]
@@ -31,8 +32,30 @@ def test_cosine_table() -> None:
     )
 
 
+def test_constant_and_inverse_square_root_tables() -> None:
+    constant, inverse = Constant(warmup_steps=4), InverseSqrt(warmup_steps=4)
+    assert [constant.lr_share(step, 10) for step in range(1, 11)] == [0.25, 0.5, 0.75, *[1.0] * 7]
+    shares = [inverse.lr_share(step, 10) for step in range(1, 11)]
+    assert shares == pytest.approx(
+        [0.25, 0.5, 0.75, 1, 0.8944, 0.8165, 0.7559, 0.7071, 0.6667, 0.6325], abs=5e-5
+    )
+
+
+def test_their_runs_are_beginnings_of_longer_ones() -> None:
+    for schedule in (Constant(warmup_steps=4), InverseSqrt(warmup_steps=4)):
+        short, long = {"schedule": schedule}, {"schedule": schedule, "n_tokens": 30 * 128}
+        assert fingerprint(of(9, **short)) == fingerprint(of(9, **long))
+
+
 @pytest.mark.parametrize(
-    "schedule", [WSD(warmup_steps=3, decay_steps=5), Cosine(warmup_steps=3, final_share=0.0)]
+    "schedule",
+    [
+        WSD(warmup_steps=3, decay_steps=5),
+        WSD(warmup_steps=3, decay_steps=5, shape="sqrt"),
+        Cosine(warmup_steps=3, final_share=0.0),
+        Constant(warmup_steps=3),
+        InverseSqrt(warmup_steps=3),
+    ],
 )
 @pytest.mark.parametrize("n_steps", [8, 9, 100])
 def test_peak_at_the_last_warm_up_step_and_never_zero(schedule: Any, n_steps: int) -> None:
@@ -45,6 +68,7 @@ def test_peak_at_the_last_warm_up_step_and_never_zero(schedule: Any, n_steps: in
 def test_without_warm_up_the_first_step_has_the_peak() -> None:
     assert WSD(warmup_steps=0, decay_steps=0).lr_share(1, 1) == 1.0
     assert Cosine(warmup_steps=0).lr_share(1, 1000) == pytest.approx(1.0, abs=1e-5)
+    assert Constant(warmup_steps=0).lr_share(1, 1) == InverseSqrt(warmup_steps=1).lr_share(1, 1) == 1.0
 
 
 def test_final_share_is_where_the_curve_arrives() -> None:
@@ -73,6 +97,9 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (Cosine, {"warmup_steps": 1, "final_share": 1.5}, "Cosine.final_share: found 1.5"),
     (WSD, {"warmup_steps": 1, "decay_steps": -2}, "WSD.decay_steps: found -2"),
     (WSD, {"warmup_steps": 1, "decay_steps": 2, "shape": "cubic"}, "WSD.shape: found 'cubic'"),
+    (Constant, {"warmup_steps": -1}, "Constant.warmup_steps: found -1"),
+    (InverseSqrt, {"warmup_steps": 0}, "InverseSqrt.warmup_steps: found 0, wanted at least 1"),
+    (training, {"schedule": InverseSqrt(warmup_steps=11)}, "11 steps of warm-up and decay in a run of 10"),
     (training, {"n_tokens": 0}, "Training.n_tokens: found 0"),
     (training, {"batch_tokens": 0}, "Training.batch_tokens: found 0"),
     (training, {"seed": -1}, "Training.seed: found -1"),

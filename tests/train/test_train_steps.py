@@ -32,7 +32,7 @@ def gradients(micro_batch_tokens: int, model: Any = LLAMA) -> tuple[float, dict[
     learner = Learner(spec(model=model), VOCAB_SIZE, is_compiled=False)
     with torch.random.fork_rng(devices=[]):
         loss = gradient(learner, ragged_batch(), seed=0, micro_batch_tokens=micro_batch_tokens).loss
-    return loss, {name: p.grad for name, p in learner.module.named_parameters() if p.grad is not None}
+    return float(loss), {name: p.grad for name, p in learner.module.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("model", [LLAMA, GPT])

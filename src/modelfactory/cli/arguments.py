@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import shtab
 
-from modelfactory.cli import inspecting, planning, running, upkeep
+from modelfactory.cli import coordinates, inspecting, interchange, planning, running, upkeep
 from modelfactory.cli.words import Parser
 
 if TYPE_CHECKING:
@@ -74,6 +74,15 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
         "--explain", metavar="STAGE", help="show one stage in full: fingerprint, role or its beginning"
     )
     plan.add_argument("--all", action="store_true", help="list every stage, also where there are many")
+    coord = _verb(
+        verbs,
+        "coord-check",
+        coordinates.coord_check,
+        "train models of several widths for a few steps, "
+        "and plot how activations grow with the width, with muP and without",
+    )
+    _add_file(coord)
+    coordinates.add_options(coord)
 
 
 def _add_running(verbs: argparse._SubParsersAction[Parser]) -> None:
@@ -106,7 +115,7 @@ def _add_inspecting(verbs: argparse._SubParsersAction[Parser]) -> None:
     diff.add_argument("b", metavar="B", help="the same")
     sample = _verb(verbs, "sample", inspecting.sample, "let a checkpoint go on with a text")
     sample.add_argument(
-        "checkpoint", metavar="CHECKPOINT", help="a training stage, or an experiment: its last"
+        "checkpoint", metavar="CHECKPOINT", help="a training or import stage, or an experiment: its last"
     )
     sample.add_argument("prompt", metavar="PROMPT", help="the text to go on with; - reads it from stdin")
     sample.add_argument("--max-new-tokens", type=int, default=128)
@@ -116,6 +125,10 @@ def _add_inspecting(verbs: argparse._SubParsersAction[Parser]) -> None:
         "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this mass"
     )
     sample.add_argument("--seed", type=int, default=0)
+    import_ = _verb(verbs, "import", interchange.import_, "keep a model from elsewhere as if trained here")
+    interchange.add_import_options(import_)
+    export = _verb(verbs, "export", interchange.export, "write a checkpoint for other libraries")
+    interchange.add_export_options(export)
 
 
 def _add_upkeep(verbs: argparse._SubParsersAction[Parser]) -> None:
@@ -174,6 +187,21 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "on", "off"),
         default="auto",
         help="torch.compile; auto: for runs long enough to win by it on this machine (default: auto)",
+    )
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where training computes (default: cpu)"
+    )
+    parser.add_argument(
+        "--parallel",
+        default="",
+        metavar="NAME=SIZE,...",
+        help="processes of a training stage: data, shard, tensor, context, expert (default: one process)",
+    )
+    parser.add_argument(
+        "--checkpointing",
+        choices=("none", "selective", "full"),
+        default="none",
+        help="what training computes again in the backward pass, to save memory (default: none)",
     )
     parser.add_argument("--report", type=Path, help="write the report here at the end")
 

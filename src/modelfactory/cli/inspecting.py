@@ -188,7 +188,7 @@ def sample(arguments: argparse.Namespace) -> Answer:
     """Let a checkpoint go on with a prompt, writing as it goes."""
     prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     with existing_store(arguments.workspace) as store:
-        checkpoint, tokenizer = _checkpoint(store, arguments.checkpoint)
+        checkpoint, tokenizer = stored_checkpoint(store, arguments.checkpoint)
         _find_modules_of(store, checkpoint.name)
     pieces = _stream(arguments, checkpoint, tokenizer, prompt)
     text = "".join(pieces) if arguments.json else _written(prompt, pieces)
@@ -229,21 +229,29 @@ def _stream(arguments: argparse.Namespace, checkpoint: Path, tokenizer: Path, pr
     return model.stream(prompt, sampling)
 
 
-def _checkpoint(store: Store, name: str) -> tuple[Path, Path]:
-    """Return the folders of a training stage and of its tokenizer."""
+def stored_checkpoint(store: Store, name: str) -> tuple[Path, Path]:
+    """Return the folders of a training or import stage and of its tokenizer.
+
+    Args:
+        store: of the workspace.
+        name: a fingerprint, its beginning, or the name of an experiment or import.
+
+    Raises:
+        CommandError: it has no stored checkpoint.
+    """
     named = _named(store, name)
     if named is not None:
-        trained = [fp for role, fp in named.stages.items() if role.startswith("train@")]
+        trained = [fp for role, fp in named.stages.items() if role.startswith("train@") or role == "import"]
         stored = store.states(trained)
         found = next((fp for fp in reversed(trained) if fp in stored), "")
     else:
         found = find_stage(store, name)
     record = store.record(found) if found else None
-    if record is None or record.kind != "train" or record.state != "stored":
+    if record is None or record.kind not in {"train", "import"} or record.state != "stored":
         raise CommandError(
             place=name,
             found="no stored checkpoint" if record is None else f"a stage of kind {record.kind}",
-            wanted="a training stage, or an experiment that has one",
+            wanted="a training or import stage, or an experiment that has one",
             remedy="`factory show EXPERIMENT` lists its stages.",
         )
     return store.stage_dir(found), store.stage_dir(record.inputs["tokenizer"])

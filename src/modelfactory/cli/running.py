@@ -20,6 +20,8 @@ from modelfactory.plan import note_speed
 from modelfactory.report import print_verdict, write_report
 from modelfactory.run import RunOptions, StageDone, carry_out
 from modelfactory.spec import canonical_json
+from modelfactory.stage import Parallel
+from modelfactory.train.parallel import check_parallel
 
 if TYPE_CHECKING:
     import argparse
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from modelfactory.plan import Plan
     from modelfactory.report import ReportData
     from modelfactory.run import Event, Outcome
     from modelfactory.store import Store
@@ -125,6 +128,9 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
         on_stale=arguments.on_stale,
         micro_batch_tokens=arguments.micro_batch_tokens,
         compile=wants_compile(arguments.compile, setting.plan, store),
+        device=arguments.device,
+        parallel=_parallel(arguments.parallel, setting.plan),
+        checkpointing=arguments.checkpointing,
         sys_path=(str(setting.study.folder),),
     )
     threads = max(arguments.threads // arguments.jobs, 1)
@@ -133,6 +139,15 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
         _live(arguments) as live,
     ):
         return carry_out(setting.plan, store, engine, options, _listener(live, store, threads))
+
+
+def _parallel(text: str, plan: Plan) -> Parallel:
+    """Return the processes of training stages; refuse what does not divide their runs, before any work."""
+    parallel = Parallel.parse(text)
+    for stage in plan.stages:
+        if stage.kind == "train":
+            check_parallel(stage.spec, parallel)
+    return parallel
 
 
 def _live(arguments: argparse.Namespace) -> Live:

@@ -7,10 +7,10 @@ here pickles, so that a job crosses to another process or machine.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
-from modelfactory.stage import Progress
+from modelfactory.stage import Checkpointing, Device, Parallel, Progress
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -42,6 +42,10 @@ class Job:
     threads: int
     micro_batch_tokens: int = 16_384
     compile: bool = False
+    device: Device = "cpu"
+    parallel: Parallel = field(default_factory=Parallel)
+    """Processes that the worker starts for a training stage."""
+    checkpointing: Checkpointing = "none"
     affinity: str = ""
     """Fingerprint of the stage whose live state this one continues; a worker that ran it is preferred."""
     sys_path: tuple[str, ...] = ()

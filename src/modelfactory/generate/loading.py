@@ -32,7 +32,10 @@ def load_language_model(checkpoint: Path, tokenizer: Path | Tokenizer, **options
 
     loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     facts = model_facts(checkpoint)
-    _check_vocabulary(facts["vocab_size"], loaded, checkpoint)
+    # the matrix of an imported model may have more rows than there are tokens
+    _check_vocabulary(facts.get("tokenizer_vocab_size", facts["vocab_size"]), loaded, checkpoint)
+    if "prefix_id" in facts:
+        options.setdefault("prefix_id", facts["prefix_id"])
     max_seq_len = from_json(facts["architecture"]).max_seq_len
     return LanguageModel(load_model(checkpoint), loaded, max_seq_len=max_seq_len, **options)
 

@@ -88,10 +88,13 @@ class Routed(NamedTuple):
     """What a feed-forward of experts returns in place of y_BTD."""
 
     y_BTD: torch.Tensor
-    balance: torch.Tensor
-    """Auxiliary loss, summed over the tokens; 0 without one."""
-    load_E: torch.Tensor
-    """Tokens that each expert got, float32."""
+    balance_B: torch.Tensor
+    """Auxiliary loss of each row, on the scale of the loss of one token; 0 without one. It is minimised as
+    often as the row has valid labels."""
+    load_BE: torch.Tensor
+    """Positions of each row that chose each expert, float32."""
+    dropped_B: torch.Tensor | None = None
+    """Choices of each row for which an expert had no room left, float32; None if there is always room."""
 
 
 class Architecture(Protocol):
@@ -132,6 +135,10 @@ class Layer(Protocol):
     That of a mixer is called with x_BTD, its own cache or None, and a `Packing` where documents of a row are
     kept apart, else None; it has `new_cache(batch, max_len)`. A module that holds parameters of its own,
     outside the layers of `models.modules`, has `initialise(generator)`, which fills all of them.
+
+    Two methods are optional. `check(d_model, max_seq_len)` raises SpecError (by `require`) for what only the
+    whole decoder shows, such as a window as long as the context; `Decoder` calls it at declaration.
+    `n_active_parameters(d_model)` returns how many numbers one token meets, where not all of them do.
     """
 
     def n_parameters(self, d_model: int) -> int:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from modelfactory.models.architecture import Layer, Norm
 from modelfactory.models.checks import require_positive
 from modelfactory.models.initial import Initial
+from modelfactory.models.multi_token import MultiToken
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from modelfactory.models.architecture import BuildContext
+    from modelfactory.models.block_module import BlockModule
     from modelfactory.models.decoder_module import DecoderModule
 
 
@@ -40,21 +43,42 @@ class Block:
         """Check the types."""
         check_types(self)
 
-    def n_parameters(self, d_model: int) -> int:
-        """Return those of both layers and both norms."""
-        layers = self.mixer.n_parameters(d_model) + self.feed_forward.n_parameters(d_model)
-        return layers + self.n_norms * self.norm.n_parameters(d_model)
+    def check(self, d_model: int, max_seq_len: int) -> None:
+        """Raise SpecError if a layer cannot be part of a decoder of this width and context, or adds nothing.
+
+        Layers say so themselves, by an optional method of this name and these arguments (see `Layer`).
+        """
+        for layer in (self.mixer, self.feed_forward):
+            if (check := getattr(layer, "check", None)) is not None:
+                check(d_model, max_seq_len)
 
     @property
     def n_norms(self) -> int:
         """Norms of the block."""
         return 4 if self.placement == "sandwich" else 2
 
+    def n_parameters(self, d_model: int) -> int:
+        """Return those of both layers and all norms."""
+        layers = self.mixer.n_parameters(d_model) + self.feed_forward.n_parameters(d_model)
+        return layers + self.n_norms * self.norm.n_parameters(d_model)
+
+    def n_active_parameters(self, d_model: int) -> int:
+        """Return those that one token meets: all but those of experts it is not sent to."""
+        layers = (self.mixer, self.feed_forward)
+        active = (getattr(layer, "n_active_parameters", layer.n_parameters)(d_model) for layer in layers)
+        return sum(active) + self.n_norms * self.norm.n_parameters(d_model)
+
     def flops_per_token(self, d_model: int, seq_len: int) -> int:
         """Return those of both layers and 6 for each parameter of the norms."""
         layers = self.mixer.flops_per_token(d_model, seq_len)
         layers += self.feed_forward.flops_per_token(d_model, seq_len)
         return layers + 6 * self.n_norms * self.norm.n_parameters(d_model)
+
+    def build(self, context: BuildContext) -> BlockModule:
+        """Return the module, its parameters not yet initialised."""
+        from modelfactory.models.block_module import BlockModule
+
+        return BlockModule(self, context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +103,10 @@ class Decoder:
     """Multiplies the logits, as muP does (Yang et al. 2022, arXiv 2203.03466)."""
     logit_softcap: float | None = None
     """Bounds the logits smoothly by c * tanh(logits / c) (Gemma 2, arXiv 2408.00118); None for no bound."""
+    hidden_lr_scale: float = 1.0
+    """Multiplies Adam's learning rate of the matrices in the blocks, as muP does; see `mup`."""
+    multi_token: MultiToken | None = None
+    """Predicts tokens further ahead while training; None for the next one only."""
 
     def __post_init__(self) -> None:
         """Refuse sizes below 1 and a pattern longer than the depth, whose end would never be used."""
@@ -92,11 +120,14 @@ class Decoder:
             found=len(self.blocks),
             wanted=f"between 1 and n_layers {self.n_layers} blocks",
         )
-        for name in ("embedding_scale", "logit_scale"):
+        for name in ("embedding_scale", "logit_scale", "hidden_lr_scale"):
             scale = getattr(self, name)
             require(scale > 0, place=f"Decoder.{name}", found=scale, wanted="a number above 0")
         cap = self.logit_softcap
         require(cap is None or cap > 0, place="Decoder.logit_softcap", found=cap, wanted="above 0, or None")
+        for part in (*self.blocks, self.multi_token):
+            if part is not None:
+                part.check(self.d_model, self.max_seq_len)
 
     def layers(self) -> Iterator[Block]:
         """Yield the block of each layer, the first one first."""
@@ -104,14 +135,32 @@ class Decoder:
 
     def n_parameters(self, vocab_size: int) -> int:
         """Return how many numbers are trained; a tied head counts once."""
+        layers = sum(block.n_parameters(self.d_model) for block in self.layers())
+        further = self.multi_token
+        layers += 0 if further is None else further.n_parameters(self.d_model, self.final_norm)
+        return layers + self._n_beside(vocab_size)
+
+    def n_active_parameters(self, vocab_size: int) -> int:
+        """Return how many of them one token meets: all but those of experts it is not sent to."""
+        layers = sum(block.n_active_parameters(self.d_model) for block in self.layers())
+        further = self.multi_token
+        layers += 0 if further is None else further.n_active_parameters(self.d_model, self.final_norm)
+        return layers + self._n_beside(vocab_size)
+
+    def _n_beside(self, vocab_size: int) -> int:
+        """Count embedding, head, learned positions and the last norm."""
         vocabulary = vocab_size * self.d_model * (1 if self.tied else 2)
         positions = self.max_seq_len * self.d_model if self.learned_positions else 0
-        layers = sum(block.n_parameters(self.d_model) for block in self.layers())
-        return vocabulary + positions + layers + self.final_norm.n_parameters(self.d_model)
+        return vocabulary + positions + self.final_norm.n_parameters(self.d_model)
 
     def flops_per_token(self, vocab_size: int, seq_len: int) -> int:
-        """Return 6N + 12LHQT for full attention, N without position table and with one vocabulary matrix."""
+        """Return 6N + 12LHQT for full attention, N without position table and with one vocabulary matrix.
+
+        Of experts, N counts those that a token meets. Each depth of `multi_token` adds the head once more.
+        """
         layers = sum(block.flops_per_token(self.d_model, seq_len) for block in self.layers())
+        if (further := self.multi_token) is not None:
+            layers += further.flops_per_token(self.d_model, seq_len, vocab_size, self.final_norm)
         return layers + 6 * (self.final_norm.n_parameters(self.d_model) + vocab_size * self.d_model)
 
     def build(self, vocab_size: int, seed: int) -> DecoderModule:

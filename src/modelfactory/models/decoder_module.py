@@ -12,15 +12,18 @@ from torch import nn
 from torch.nn import functional
 
 from modelfactory.errors import SpecError
-from modelfactory.models.architecture import BuildContext, LossSums, Packing, Routed
+from modelfactory.models.architecture import BuildContext, LossSums
 from modelfactory.models.cross_entropy import UNCOUNTED, cross_entropy_sum, scaled
 from modelfactory.models.modules import Embedding, Linear
+from modelfactory.models.multi_token_module import FurtherTokens
 from modelfactory.models.packing import packing_of
+from modelfactory.models.routing_sums import LOAD, routing_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from modelfactory.models.decoder import Block, Decoder
+    from modelfactory.models.architecture import Packing, Routed
+    from modelfactory.models.decoder import Decoder
 
 
 class DecoderCache:
@@ -30,41 +33,6 @@ class DecoderCache:
         self.layers = layers
         self.max_len = max_len
         self.n_tokens = 0
-
-
-class BlockModule(nn.Module):
-    """Two residual steps, with norms placed as `decoder.Placement` has it."""
-
-    def __init__(self, spec: Block, context: BuildContext) -> None:
-        super().__init__()
-        self.placement = spec.placement
-        self.mixer_norm = spec.norm.build(context.d_model)
-        self.mixer = spec.mixer.build(context)
-        self.feed_forward_norm = spec.norm.build(context.d_model)
-        self.feed_forward = spec.feed_forward.build(context)
-        if spec.placement == "sandwich":
-            self.mixer_out_norm = spec.norm.build(context.d_model)
-            self.feed_forward_out_norm = spec.norm.build(context.d_model)
-
-    def forward(
-        self, x_BTD: torch.Tensor, cache: Any = None, packing: Packing | None = None
-    ) -> tuple[torch.Tensor, Routed | None]:
-        """Return the residual stream after the block, and what its experts tell, if it has any."""
-        is_first = self.placement in ("pre", "sandwich")
-        y_BTD = self.mixer(self.mixer_norm(x_BTD) if is_first else x_BTD, cache, packing)
-        x_BTD = self._added(x_BTD, y_BTD, "mixer")
-        fed = self.feed_forward(self.feed_forward_norm(x_BTD) if is_first else x_BTD)
-        routed = fed if isinstance(fed, Routed) else None
-        return self._added(x_BTD, fed if routed is None else routed.y_BTD, "feed_forward"), routed
-
-    def _added(self, x_BTD: torch.Tensor, y_BTD: torch.Tensor, name: str) -> torch.Tensor:
-        """Add what a layer gave to the stream."""
-        if self.placement == "pre":
-            return x_BTD + y_BTD
-        norm = getattr(self, f"{name}_out_norm" if self.placement == "sandwich" else f"{name}_norm")
-        if self.placement == "post":
-            return cast("torch.Tensor", norm(x_BTD + y_BTD))
-        return cast("torch.Tensor", x_BTD + norm(y_BTD))
 
 
 class DecoderModule(nn.Module):
@@ -81,11 +49,14 @@ class DecoderModule(nn.Module):
         if spec.learned_positions:
             self.positions = Embedding(spec.max_seq_len, d_model, std=initial.position_std)
         self.has_positions = spec.learned_positions
-        self.blocks = nn.ModuleList(BlockModule(block, context) for block in spec.layers())
+        self.blocks = nn.ModuleList(block.build(context) for block in spec.layers())
         self.final_norm = spec.final_norm.build(d_model)
+        further = spec.multi_token
+        self.multi_token = None if further is None else FurtherTokens(further, spec.final_norm, context)
         if not spec.tied:
             self.head = Linear(d_model, vocab_size, bias=False, std=initial.vocabulary_std)
         self.is_tied = spec.tied
+        self.hidden_lr_scale = spec.hidden_lr_scale
 
     @property
     def head_VD(self) -> torch.Tensor:
@@ -101,6 +72,13 @@ class DecoderModule(nn.Module):
         self, tokens_BT: torch.Tensor, cache: DecoderCache | None = None, packing: Packing | None = None
     ) -> tuple[torch.Tensor, dict[str, Routed]]:
         """Return the hidden state before the head, x_BTD, and what experts tell, by the name of the layer."""
+        x_BTD, told = self._stream(tokens_BT, cache, packing)
+        return cast("torch.Tensor", self.final_norm(x_BTD)), told
+
+    def _stream(
+        self, tokens_BT: torch.Tensor, cache: DecoderCache | None, packing: Packing | None
+    ) -> tuple[torch.Tensor, dict[str, Routed]]:
+        """Return the residual stream after the last block, and what experts tell."""
         start = 0 if cache is None else cache.n_tokens
         end = start + tokens_BT.shape[1]
         self._refuse_too_long(end, cache)
@@ -112,7 +90,7 @@ class DecoderModule(nn.Module):
                 told[f"blocks.{n}.feed_forward"] = routed
         if cache is not None:
             cache.n_tokens = end
-        return cast("torch.Tensor", self.final_norm(x_BTD)), told
+        return x_BTD, told
 
     def _embedded(self, tokens_BT: torch.Tensor, start: int, packing: Packing | None) -> torch.Tensor:
         x_BTD = self.embedding(tokens_BT)
@@ -128,7 +106,8 @@ class DecoderModule(nn.Module):
         self, tokens_BT: torch.Tensor, labels_BT: torch.Tensor, valid_BT: torch.Tensor
     ) -> torch.Tensor:
         """Return the sum of the losses in nats, float32, over positions where `valid_BT` is true."""
-        return self.training_sums(tokens_BT, labels_BT, valid_BT).loss
+        x_BTD, _ = self.hidden(tokens_BT)
+        return self._loss(x_BTD, labels_BT.where(valid_BT, UNCOUNTED))
 
     def training_sums(
         self,
@@ -139,19 +118,55 @@ class DecoderModule(nn.Module):
     ) -> LossSums:
         """Return the sum of the losses, what is minimised besides, and the load of experts."""
         packing = None if documents_BT is None else packing_of(documents_BT)
-        x_BTD, told = self.hidden(tokens_BT, None, packing)
-        labels_N = torch.where(valid_BT, labels_BT, UNCOUNTED).flatten()
-        loss = cross_entropy_sum(x_BTD.flatten(0, 1), self.head_VD, labels_N, **self.logits)
-        balances = [routed.balance for routed in told.values()]
-        extra = torch.stack(balances).sum() if balances else torch.zeros_like(loss)
-        loads = {f"{name}.load": routed.load_E.detach() for name, routed in told.items()}
-        return LossSums(loss, extra, loads)
+        x_BTD, told = self._stream(tokens_BT, None, packing)
+        labels_BT = labels_BT.where(valid_BT, UNCOUNTED)
+        loss = self._loss(self.final_norm(x_BTD), labels_BT)
+        extra = torch.zeros_like(loss)
+        if (further := self.multi_token) is not None:
+            depths = further(x_BTD, tokens_BT, labels_BT, documents_BT, self.embedding)
+            for n, (y_BSD, labels_BS, routed) in enumerate(depths):
+                extra = extra + further.weight * self._loss(y_BSD, labels_BS)
+                if routed is not None:
+                    told[f"multi_token.depths.{n}.block.feed_forward"] = routed
+        balance, observed = routing_sums(told, valid_BT)
+        return LossSums(loss, extra + balance, observed)
+
+    def _loss(self, x_BTD: torch.Tensor, labels_BT: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the losses over labels that are not UNCOUNTED."""
+        return cross_entropy_sum(x_BTD.flatten(0, 1), self.head_VD, labels_BT.flatten(), **self.logits)
 
     def after_step(self, observed: Mapping[str, torch.Tensor]) -> None:
         """Hand each layer of experts its load, by which it may balance itself."""
         for name, load_E in observed.items():
-            layer: Any = self.get_submodule(name.removesuffix(".load"))
-            layer.after_step(load_E)
+            layer: Any = self.get_submodule(name.removesuffix(LOAD)) if name.endswith(LOAD) else None
+            if hasattr(layer, "after_step"):
+                layer.after_step(load_E)
+
+    def hidden_matrices(self) -> set[str]:
+        """Return the names of matrices from hidden vectors to hidden vectors, which Muon and SOAP take."""
+        return {f"{name}.weight" for name, part in self._within() if isinstance(part, nn.Linear)}
+
+    def stacked_rows(self) -> dict[str, tuple[int, ...]]:
+        """Return the rows of each matrix, by the name of a parameter that holds several."""
+        layers = ((name, part) for name, part in self._within() if isinstance(part, Linear))
+        return {f"{name}.weight": part.rows for name, part in layers if part.rows}
+
+    def lr_scales(self) -> dict[str, float]:
+        """Return what multiplies the learning rate of a parameter, where that is not 1."""
+        if self.hidden_lr_scale == 1.0:
+            return {}
+        return {
+            f"{at}.{name}": self.hidden_lr_scale
+            for at, part in self._within()
+            for name, parameter in part.named_parameters(recurse=False)
+            if parameter.ndim >= 2
+        }
+
+    def _within(self) -> Iterator[tuple[str, nn.Module]]:
+        """Yield by name all modules in the blocks and in what predicts further tokens."""
+        for name, part in self.named_modules():
+            if name.startswith(("blocks.", "multi_token.")):
+                yield name, part
 
     def new_cache(self, batch: int, max_len: int) -> DecoderCache:
         """Return an empty cache for `batch` rows of up to `max_len` tokens."""

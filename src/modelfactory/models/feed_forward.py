@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from modelfactory.models.checks import require_positive
+from modelfactory.models.matrices import Matrix
 from modelfactory.spec import check_types
 
 if TYPE_CHECKING:
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
 
     from modelfactory.models.architecture import BuildContext
 
-Activation = Literal["gelu", "gelu_tanh", "silu"]
-"""gelu_tanh is GPT-2's approximation of gelu (Hendrycks and Gimpel 2016, arXiv 1606.08415)."""
+Activation = Literal["gelu", "gelu_tanh", "silu", "relu_squared"]
+"""gelu_tanh is GPT-2's approximation of gelu (Hendrycks and Gimpel 2016, arXiv 1606.08415); relu_squared is
+max(x, 0)^2 (So et al. 2021, arXiv 2109.08668)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,10 @@ class FeedForward:
         """Return 6 for each parameter."""
         del seq_len
         return 6 * self.n_parameters(d_model)
+
+    def matrices(self, d_model: int) -> dict[str, Matrix]:
+        """Return those that adapters may be added to, by name."""
+        return {"up": Matrix(d_model, (self.d_ff,)), "down": Matrix(self.d_ff, (d_model,))}
 
     def build(self, context: BuildContext) -> torch.nn.Module:
         """Return the module."""
@@ -67,6 +73,10 @@ class GatedFeedForward:
         """Return 6 for each parameter."""
         del seq_len
         return 6 * self.n_parameters(d_model)
+
+    def matrices(self, d_model: int) -> dict[str, Matrix]:
+        """Return those that adapters may be added to, by name."""
+        return {"gate_up": Matrix(d_model, (self.d_ff, self.d_ff)), "down": Matrix(self.d_ff, (d_model,))}
 
     def build(self, context: BuildContext) -> torch.nn.Module:
         """Return the module."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from modelfactory.models.attention import Attention, Rope
-from modelfactory.models.checks import head_dim
+from modelfactory.models.checks import head_dim as width_of_head
 from modelfactory.models.decoder import Block, Decoder
 from modelfactory.models.feed_forward import GatedFeedForward
 from modelfactory.models.initial import gpt2_initial
 from modelfactory.models.norms import RMSNorm
+
+if TYPE_CHECKING:
+    from modelfactory.models.rope import LinearScaling, Llama3Scaling, YaRN
 
 _MULTIPLE = 64
 """Widths that are a multiple of this fill the vector and matrix units of current processors."""
@@ -22,8 +25,10 @@ def Llama(
     n_heads: int,
     max_seq_len: int,
     n_kv_heads: int | Literal["n_heads"] = "n_heads",
+    head_dim: int | Literal["d_model / n_heads"] = "d_model / n_heads",
     d_ff: int | Literal["8/3 * d_model"] = "8/3 * d_model",
     rope_theta: float = 10_000.0,
+    rope_scaling: LinearScaling | YaRN | Llama3Scaling | None = None,
     norm_eps: float = 1e-5,
     tied: bool = False,
 ) -> Decoder:
@@ -36,10 +41,10 @@ def Llama(
     attention = Attention(
         n_heads=n_heads,
         n_kv_heads=n_heads if n_kv_heads == "n_heads" else n_kv_heads,
-        head_dim=head_dim("Llama", d_model, n_heads),
+        head_dim=width_of_head("Llama", d_model, n_heads) if head_dim == "d_model / n_heads" else head_dim,
         qkv_bias=False,
         out_bias=False,
-        rope=Rope(theta=rope_theta),
+        rope=Rope(theta=rope_theta, scaling=rope_scaling),
     )
     wide = default_d_ff(d_model) if d_ff == "8/3 * d_model" else d_ff
     norm = RMSNorm(eps=norm_eps)

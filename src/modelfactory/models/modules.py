@@ -29,11 +29,19 @@ class Initialised(Protocol):
 
 
 class Linear(nn.Linear):
-    """A matrix and perhaps a bias."""
+    """A matrix and perhaps a bias.
 
-    def __init__(self, n_in: int, n_out: int, *, bias: bool, std: float) -> None:
+    Args:
+        n_in: columns.
+        n_out: rows.
+        bias: whether there is one.
+        std: of the matrix at first.
+        rows: of each, where it is several matrices on top of each other, so that Muon takes each by itself.
+    """
+
+    def __init__(self, n_in: int, n_out: int, *, bias: bool, std: float, rows: tuple[int, ...] = ()) -> None:
         super().__init__(n_in, n_out, bias=bias)
-        self.std = std
+        self.std, self.rows = std, rows
 
     def reset_parameters(self) -> None:
         """Leave them to `initialise`."""
@@ -84,10 +92,37 @@ class RMSNorm(nn.RMSNorm):
         self.reset_parameters()  # constants: torch's generator is not used
 
 
+class OffsetRMSNorm(nn.Module):
+    """RMSNorm whose gain is 1 + weight; weight 0 at first."""
+
+    def __init__(self, d_model: int, *, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.empty(d_model))
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Start as the bare normalisation."""
+        del generator
+        nn.init.zeros_(self.weight)
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        """Return y_BTD in the type of x, computed in float32 at least."""
+        wide_BTD = x_BTD.to(at_least_float32(x_BTD))
+        y_BTD = functional.rms_norm(wide_BTD, self.weight.shape, 1.0 + self.weight.to(wide_BTD), self.eps)
+        return y_BTD.to(x_BTD.dtype)
+
+
+def at_least_float32(x: torch.Tensor) -> torch.dtype:
+    """Return the type of what must not be computed in fewer bits than float32."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
 def activate(name: feed_forward.Activation, x: torch.Tensor) -> torch.Tensor:
     """Apply an activation by name."""
     if name == "silu":
         return functional.silu(x)
+    if name == "relu_squared":
+        return functional.relu(x).square()
     return functional.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
@@ -113,7 +148,8 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         initial, d_model = context.initial, context.d_model
         self.activation = spec.activation
-        self.gate_up = Linear(d_model, 2 * spec.d_ff, bias=spec.bias, std=initial.matrix_std)
+        rows = (spec.d_ff, spec.d_ff)
+        self.gate_up = Linear(d_model, sum(rows), bias=spec.bias, std=initial.matrix_std, rows=rows)
         self.down = Linear(spec.d_ff, d_model, bias=spec.bias, std=initial.residual_std)
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:

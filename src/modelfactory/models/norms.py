@@ -45,6 +45,9 @@ class RMSNorm:
 
     eps: float
     """Added to the mean square."""
+    unit_offset: bool = False
+    """Whether the gain is 1 + weight, with weights that start at 0, as in Gemma (arXiv 2403.08295). The same
+    function at first, but weight decay then pulls gains to 1 and not to 0. Computed in float32."""
 
     def __post_init__(self) -> None:
         """Refuse an eps that allows a division by zero."""
@@ -59,4 +62,5 @@ class RMSNorm:
         """Return the module."""
         from modelfactory.models import modules
 
-        return modules.RMSNorm(d_model, eps=self.eps)
+        kind = modules.OffsetRMSNorm if self.unit_offset else modules.RMSNorm
+        return kind(d_model, eps=self.eps)

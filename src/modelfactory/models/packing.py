@@ -10,12 +10,15 @@ import torch
 from modelfactory.models.architecture import Packing
 
 
-def packing_of(documents_BT: torch.Tensor) -> Packing:
+def packing_of(documents_BT: torch.Tensor | Packing) -> Packing:
     """Return positions within documents and who may see whom.
 
     Args:
-        documents_BT: int64, numbers the documents of each row; equal neighbours are one document.
+        documents_BT: int64, numbers the documents of each row; equal neighbours are one document. Or what this
+            returns, as a trainer gives it whose rows lie on several processes.
     """
+    if isinstance(documents_BT, Packing):
+        return documents_BT
     place_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
     is_first_BT = torch.ones_like(documents_BT, dtype=torch.bool)
     is_first_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]

@@ -114,13 +114,9 @@ class Prices:
 
     def _training(self, stage: PlannedStage) -> _Work:
         vocab_size = self.vocab_size(stage.inputs["tokenizer"])
-        tokens = stage.spec.n_tokens_to_step - _tokens_before(stage)
+        tokens = int(stage.spec.n_tokens_to_step - stage.spec.n_tokens_before)
         flops = tokens * flops_per_token(stage.spec.model, vocab_size)
         return _Work(float(flops), 12 * stage.spec.model.n_parameters(vocab_size), tokens, flops)
-
-
-def _tokens_before(stage: PlannedStage) -> int:
-    return int(stage.spec.from_step * stage.spec.batch_tokens)
 
 
 @lru_cache(maxsize=4096)

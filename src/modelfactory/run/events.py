@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from modelfactory.engine.protocol import FailureKind
-from modelfactory.stage import Progress
+from modelfactory.stage import Checkpointing, Device, Parallel, Progress
 
 if TYPE_CHECKING:
     from modelfactory.plan import PlannedStage  # noqa: TC004  # a type only; nothing reads these at run time
@@ -33,6 +33,12 @@ class RunOptions:
     """Tokens a trainer passes through the model at once."""
     compile: bool = False
     """Whether trainers use torch.compile."""
+    device: Device = "cpu"
+    """Where trainers compute."""
+    parallel: Parallel = field(default_factory=Parallel)
+    """Processes of each training stage."""
+    checkpointing: Checkpointing = "none"
+    """What trainers compute again in the backward pass, to save memory."""
     sys_path: tuple[str, ...] = ()
     """Where workers look for modules."""
 

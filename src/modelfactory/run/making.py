@@ -65,6 +65,9 @@ def job_of(stage: PlannedStage, aside: Path, store: Store, engine: Engine, optio
         threads=engine.threads,
         micro_batch_tokens=options.micro_batch_tokens,
         compile=options.compile,
+        device=options.device,
+        parallel=options.parallel,
+        checkpointing=options.checkpointing,
         affinity=stage.resumes,
         sys_path=options.sys_path,
     )

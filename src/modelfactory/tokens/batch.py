@@ -17,9 +17,13 @@ class Batch:
     tokens: NDArray[np.int32]
     """(rows, seq_len + 1): `tokens[:, :-1]` go in, `tokens[:, 1:]` are the labels. 0 where not valid."""
     valid: NDArray[np.bool_]
-    """(rows, seq_len): labels that count. All of them, but for the end of a run's last step."""
+    """(rows, seq_len): labels that count. All of them, but for the end of a run's last step, the labels that a
+    shard's loss mask takes out, and with document masks those that lie in the next document."""
     sequence_ids: NDArray[np.int64]
     """(rows, 3): source, epoch, and sequence within the source; -1 in rows past the end of the run."""
+    documents: NDArray[np.int32] | None = None
+    """(rows, seq_len): number of the document that each input token is of, upwards from 0 in each row; None
+    without document masks."""
 
     @property
     def n_valid(self) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PREFIX = "tokens"
 DOCUMENTS = "documents.parquet"
 FACTS = "tokens.json"
+LOSS_MASK = "loss_mask.bin"
 _CHUNK = 1 << 24
 
 
@@ -56,12 +57,20 @@ class Span:
 class TokenShard:
     """Tokens of a dataset, memory-mapped."""
 
-    def __init__(self, directory: Path, tokens: Tokens, document_starts: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        tokens: Tokens,
+        document_starts: NDArray[np.int64],
+        loss_mask: NDArray[np.bool_] | None = None,
+    ) -> None:
         self.directory = directory
         self.tokens = tokens
         """Every document after another; uint16 or int32."""
         self.document_starts = document_starts
         """Token at which each document starts, then the number of tokens."""
+        self.loss_mask = loss_mask
+        """For each token whether it is learnt, that is, whether it counts as a label; None: all are."""
 
     @classmethod
     def open(cls, directory: Path) -> TokenShard:
@@ -73,7 +82,7 @@ class TokenShard:
             SourceError: a file is missing, cut off, or contradicts another.
         """
         indexed = open_indexed(directory / PREFIX)
-        shard = cls(directory, indexed.tokens, indexed.document_starts)
+        shard = cls(directory, indexed.tokens, indexed.document_starts, _mapped_mask(directory / LOSS_MASK))
         if (directory / FACTS).is_file():
             shard._check_facts()
         return shard
@@ -172,6 +181,11 @@ class TokenShard:
     def _check_facts(self) -> None:
         facts = json.loads((self.directory / FACTS).read_text("utf-8"))
         found = {"n_tokens": self.n_tokens, "n_documents": self.n_documents, "dtype": self.tokens.dtype.name}
+        n_masked = self.n_tokens if self.loss_mask is None else len(self.loss_mask)
+        if ("n_learnt" in facts) != (self.loss_mask is not None) or n_masked != self.n_tokens:
+            held = "no" if self.loss_mask is None else f"{n_masked:,} bytes of"
+            wanted = f"one of {self.n_tokens:,} bytes" if "n_learnt" in facts else f"none, as {FACTS} says"
+            self._damaged(f"{held} {LOSS_MASK}", wanted)
         for name, value in found.items():
             if facts.get(name) != value:
                 self._damaged(f"{name} = {value} in the index", f"{facts.get(name)}, as {FACTS} says")
@@ -183,6 +197,13 @@ class TokenShard:
             wanted=wanted,
             remedy="Build the tokens stage again (`factory doctor` finds damaged ones).",
         )
+
+
+def _mapped_mask(path: Path) -> NDArray[np.bool_] | None:
+    if not path.is_file():
+        return None
+    empty = path.stat().st_size == 0  # which no file can be mapped of
+    return np.zeros(0, dtype=np.bool_) if empty else np.memmap(path, dtype=np.bool_, mode="r")
 
 
 def documents_schema() -> pa.Schema:

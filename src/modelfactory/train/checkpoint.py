@@ -4,6 +4,9 @@ One flat dictionary: `model/NAME` and `optimizer/NAME/STATE` by the parameter's 
 `rng`, the state of torch's generator. Hyperparameters of the optimizer are in the spec, not here. Beside
 torch's files lies `sha256.json`; a file that is cut off or changed is found before anything is loaded.
 Equal states give equal bytes, which torch's own writer does not promise: it stores a random id and the path.
+
+Of many processes each writes the pieces it holds, into a file of its own in the same folder, and reads those
+it needs: the state that N processes wrote is loaded by any other number.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import StorageMeta, TensorStorageMetadata
@@ -28,7 +32,7 @@ from modelfactory.errors import CheckpointDamaged, StageFailed
 from modelfactory.train.loading import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.storage import WriteResult
@@ -62,10 +66,24 @@ class _Writer(FileSystemWriter):
 
 
 def save(state: State, folder: Path) -> None:
-    """Write a checkpoint into `folder`, which does not exist yet, and wait until it is on disk."""
+    """Write a checkpoint into `folder`, which does not exist yet, and wait until it is on disk.
+
+    Of many processes all call it, each with the pieces of the state that it holds.
+    """
     ordered = {key: state[key] for key in sorted(state)}
-    with _one_process(folder):
-        dcp_save(ordered, storage_writer=_Writer(folder), no_dist=True)
+    with _failures(folder):
+        dcp_save(ordered, storage_writer=_Writer(folder), no_dist=not dist.is_initialized())
+    if _is_first():
+        _write_sums(folder)
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def _is_first() -> bool:
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def _write_sums(folder: Path) -> None:
     sums = {path.name: _facts(path) for path in sorted(folder.iterdir())}
     with (folder / SUMS).open("w", encoding="utf-8") as file:
         file.write(json.dumps(sums, indent=1, sort_keys=True) + "\n")
@@ -73,19 +91,35 @@ def save(state: State, folder: Path) -> None:
         os.fsync(file.fileno())
 
 
-def load(folder: Path, prefix: str = "") -> State:
+def _whole(key: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    del key
+    return torch.empty(shape, dtype=dtype)
+
+
+def load(
+    folder: Path,
+    prefix: str = "",
+    like: Callable[[str, torch.Size, torch.dtype], torch.Tensor] = _whole,
+) -> State:
     """Return the part of the state whose keys start with `prefix`.
+
+    Args:
+        folder: that `save` wrote.
+        prefix: of keys.
+        like: from key, shape and type to the tensor that is filled, by default a whole one on the CPU. Of
+            many processes, each gets what it asks for.
 
     Raises:
         CheckpointDamaged: a file is missing, cut off, or changed; the message names it.
     """
-    verify(folder)
+    if _is_first():
+        verify(folder)
     try:
         reader = FileSystemReader(folder)
         entries = reader.read_metadata().state_dict_metadata
-        state = {key: _empty(entry) for key, entry in entries.items() if key.startswith(prefix)}
-        with _one_process(folder):
-            dcp_load(state, storage_reader=reader, no_dist=True)
+        state = {key: _empty(key, entry, like) for key, entry in entries.items() if key.startswith(prefix)}
+        with _failures(folder):
+            dcp_load(state, storage_reader=reader, no_dist=not dist.is_initialized())
     except Exception as error:  # the hashes agree, so the file was written so, or by another torch
         message = f"{folder}: cannot be read by torch {torch.__version__} ({type(error).__name__}: {error})"
         raise CheckpointDamaged(message) from error
@@ -111,8 +145,8 @@ def verify(folder: Path) -> None:
 
 
 @contextmanager
-def _one_process(folder: Path) -> Iterator[None]:
-    """Silence torch, which warns that it is alone, and raise StageFailed from what went wrong.
+def _failures(folder: Path) -> Iterator[None]:
+    """Silence torch, which warns where it is alone, and raise StageFailed from what went wrong.
 
     Torch's CheckpointException is no Exception, and keeps what it wraps in a dictionary by rank.
     """
@@ -126,9 +160,9 @@ def _one_process(folder: Path) -> Iterator[None]:
             raise StageFailed(message) from cause
 
 
-def _empty(entry: Any) -> Any:
+def _empty(key: str, entry: Any, like: Callable[[str, torch.Size, torch.dtype], torch.Tensor]) -> Any:
     if isinstance(entry, TensorStorageMetadata):
-        return torch.empty(entry.size, dtype=entry.properties.dtype)
+        return like(key, entry.size, entry.properties.dtype)
     return None
 
 

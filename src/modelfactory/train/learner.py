@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from modelfactory.errors import NonFiniteLoss, SpecError
 from modelfactory.models import LossSums
 from modelfactory.train.optimizer_state import flat_state, restore_state
+from modelfactory.train.processes import Alone, Processes, parameter_of
+from modelfactory.train.recompute import recompute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from modelfactory.stage import Checkpointing, Device
     from modelfactory.train.checkpoint import State
+    from modelfactory.train.processes import Sums
     from modelfactory.train.segment import TrainSegment
-
-    Sums = Callable[..., LossSums]
 
 
 class Learner:
@@ -26,24 +29,51 @@ class Learner:
         spec: of the segment it is made for; a later one may continue with it if `fits`.
         vocab_size: of the tokenizer.
         is_compiled: whether torch.compile is used.
+        device: where it computes.
+        checkpointing: what is computed again in the backward pass.
+        processes: those that train together; by default this one alone.
     """
 
-    def __init__(self, spec: TrainSegment, vocab_size: int, *, is_compiled: bool) -> None:
-        self.key = _key(spec, vocab_size, is_compiled)
+    def __init__(
+        self,
+        spec: TrainSegment,
+        vocab_size: int,
+        *,
+        is_compiled: bool,
+        device: Device = "cpu",
+        checkpointing: Checkpointing = "none",
+        processes: Processes | None = None,
+    ) -> None:
+        self.key = _key(spec, vocab_size, is_compiled, device, checkpointing)
+        self.device, self.processes = device, processes or Alone()
         self.module = cast("torch.nn.Module", spec.model.build(vocab_size, spec.seed))
-        self.optimizer = spec.optimizer.build(self.module)
         self.precision = spec.precision
-        sums = _sums_of(self.module)
-        self._sums: Sums = torch.compile(sums, dynamic=False) if is_compiled else sums
+        recompute(self.module, checkpointing)
+        self._sums: Sums = self.processes.spread(
+            self.module, _sums_of(self.module), is_compiled=is_compiled, is_bf16=self.precision == "bf16"
+        )
+        self.module.to(device)
+        self.optimizer = spec.optimizer.build(self.module)
+        self.processes.prepare(self.optimizer)
+        self._names = dict(self.module.named_parameters())
         self.step = 0
         self.n_tokens = 0
         self.fingerprint = ""
         """Of the stage whose state it holds."""
 
-    def fits(self, spec: TrainSegment, vocab_size: int, *, is_compiled: bool, fingerprint: str) -> bool:
+    def fits(
+        self,
+        spec: TrainSegment,
+        vocab_size: int,
+        *,
+        is_compiled: bool,
+        fingerprint: str,
+        device: Device = "cpu",
+        checkpointing: Checkpointing = "none",
+    ) -> bool:
         """Say whether it holds the state of stage `fingerprint` and can go on as `spec` wants it."""
         is_that_state = self.fingerprint == fingerprint != ""
-        return is_that_state and self.key == _key(spec, vocab_size, is_compiled)
+        return is_that_state and self.key == _key(spec, vocab_size, is_compiled, device, checkpointing)
 
     def sums(
         self,
@@ -53,7 +83,7 @@ class Learner:
         documents: torch.Tensor | None = None,
     ) -> LossSums:
         """Return losses and what else is minimised and observed, at the segment's precision."""
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.precision == "bf16"):
+        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
             return self._sums(tokens, labels, valid, documents)
 
     def after_step(self, observed: dict[str, torch.Tensor]) -> None:
@@ -62,30 +92,45 @@ class Learner:
             cast("Any", self.module).after_step(observed)
 
     def state(self) -> State:
-        """Return all that the next step follows from, the tensors themselves and not copies."""
+        """Return all that the next step follows from, the tensors themselves and not copies.
+
+        Of many processes each returns what it holds, in the order of one: see `Processes.outward`.
+        """
         state: State = {f"model/{name}": value for name, value in self.module.state_dict().items()}
         state |= flat_state(self.optimizer, self.module)
+        state = {key: self.processes.outward(self._name(key), value) for key, value in state.items()}
         state |= {"step": torch.tensor(self.step), "n_tokens": torch.tensor(self.n_tokens)}
         return state | {"rng": torch.get_rng_state()}
 
+    def like(self, key: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+        """Return an empty tensor for the value of `key` in a checkpoint, which `load_state` takes."""
+        return self.processes.like(self._name(key), shape, dtype)
+
     def load_state(self, state: State) -> None:
         """Take over what `state` returned."""
+        state = {key: self.processes.inward(self._name(key), value) for key, value in state.items()}
         parts = {key.removeprefix("model/"): v for key, v in state.items() if key.startswith("model/")}
         self.module.load_state_dict(parts)
         self._forget()
-        restore_state(self.optimizer, self.module, state)
+        slots = {key: value.to(self.device) for key, value in state.items() if key.startswith("optimizer/")}
+        restore_state(self.optimizer, self.module, slots)
         self.step, self.n_tokens = int(state["step"]), int(state["n_tokens"])
         torch.set_rng_state(state["rng"])
 
     def refuse_non_finite(self) -> None:
         """Raise NonFiniteLoss if an update has left a number that is not finite: such a state is not kept."""
         for key, value in self.state().items():
-            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            held = value.to_local() if isinstance(value, DTensor) else value
+            if held.is_floating_point() and not bool(torch.isfinite(held).all()):
                 message = (
                     f"step {self.step}: {key} holds a number that is not finite after the update. No "
                     "checkpoint is written; the last one stands. Lower the learning rate."
                 )
                 raise NonFiniteLoss(message)
+
+    def _name(self, key: str) -> str:
+        """Return the parameter that a key of the state belongs to, or nothing."""
+        return parameter_of(key, self._names)
 
     def _forget(self) -> None:
         self.optimizer.state.clear()
@@ -123,5 +168,5 @@ class _Bare:
         return LossSums(loss, torch.zeros_like(loss), {})
 
 
-def _key(spec: TrainSegment, vocab_size: int, is_compiled: bool) -> tuple[Any, ...]:
-    return spec.model, spec.optimizer, spec.precision, vocab_size, is_compiled
+def _key(spec: TrainSegment, vocab_size: int, *how: object) -> tuple[Any, ...]:
+    return spec.model, spec.optimizer, spec.precision, vocab_size, *how

@@ -66,6 +66,7 @@ class StepLog:
             grad_norm=result.grad_norm,
             flops=n_tokens * self._flops_per_token,
             epochs=list(self._stream.epochs(step)),
+            **({"n_labels": result.n_valid} if self._stream.masks_labels else {}),
             **{name: value.tolist() for name, value in result.observed.items()},
         )
         _write(self._timing, step=step, seconds=round(seconds, 6), tokens_per_s=round(rate, 1))

@@ -46,7 +46,7 @@ def flat_state(optimizer: torch.optim.Optimizer, module: torch.nn.Module) -> dic
 def restore_state(
     optimizer: torch.optim.Optimizer, module: torch.nn.Module, flat: Mapping[str, torch.Tensor]
 ) -> None:
-    """Replace the state by what `flat_state` returned; keys that are none of an optimizer's are left alone."""
+    """Replace the state by what `flat_state` returned; keys of other things are left alone."""
     parameters = dict(module.named_parameters())
     optimizer.state.clear()
     parts: dict[tuple[str, str], dict[str, torch.Tensor]] = {}

@@ -1,14 +1,18 @@
 """Learning rates over a run.
 
-Steps count from 1. Both schedules rise linearly: step s of a warm-up of w steps has the share s / w of the
-peak, so the first step is never wasted on 0 and the last step of the warm-up has the peak. Both fall towards
-`final_share`, which the step *after* the last one would have: so a fall to 0 wastes no step either.
+Steps count from 1. All schedules rise linearly: step s of a warm-up of w steps has the share s / w of the
+peak, so the first step is never wasted on 0 and the last step of the warm-up has the peak. WSD and Cosine
+fall towards `final_share`, which the step *after* the last one would have: so a fall to 0 wastes no step
+either.
 
 | step         | 1    | 2    | 3    | 4    | 5    | 6    | 7    | 8    | 9    | 10   |
 |--------------|------|------|------|------|------|------|------|------|------|------|
 | WSD, linear  | 0.25 | 0.50 | 0.75 | 1.00 | 1.00 | 1.00 | 0.80 | 0.60 | 0.40 | 0.20 |
+| WSD, sqrt    | 0.25 | 0.50 | 0.75 | 1.00 | 1.00 | 1.00 | 0.89 | 0.77 | 0.63 | 0.45 |
 | WSD, 1-sqrt  | 0.25 | 0.50 | 0.75 | 1.00 | 1.00 | 1.00 | 0.55 | 0.37 | 0.23 | 0.11 |
 | Cosine       | 0.25 | 0.50 | 0.75 | 1.00 | 0.95 | 0.81 | 0.61 | 0.39 | 0.19 | 0.05 |
+| Constant     | 0.25 | 0.50 | 0.75 | 1.00 | 1.00 | 1.00 | 1.00 | 1.00 | 1.00 | 1.00 |
+| InverseSqrt  | 0.25 | 0.50 | 0.75 | 1.00 | 0.89 | 0.82 | 0.76 | 0.71 | 0.67 | 0.63 |
 
 for 10 steps with warmup_steps=4, decay_steps=4 and final_share=0.
 """
@@ -39,7 +43,7 @@ class Schedule(Protocol):
         """Return the hash of its values, as frozen dataclasses have it."""
 
 
-def _check(name: str, warmup_steps: int, final_share: float) -> None:
+def _check(name: str, warmup_steps: int, final_share: float = 0.0) -> None:
     place = f"{name}.warmup_steps"
     require(warmup_steps >= 0, place=place, found=warmup_steps, wanted="0 or more")
     place = f"{name}.final_share"
@@ -80,8 +84,9 @@ class WSD:
     warmup_steps: int
     decay_steps: int
     final_share: float = 0.0
-    shape: Literal["linear", "1-sqrt"] = "linear"
-    """1-sqrt falls fast at first (Hägele et al. 2024, arXiv 2405.18392)."""
+    shape: Literal["linear", "sqrt", "1-sqrt"] = "linear"
+    """Of what is left at share p of the decay: 1 - p; sqrt(1 - p), which falls fast at the end; or
+    1 - sqrt(p), which falls fast at first (Hägele et al. 2024, arXiv 2405.18392)."""
 
     def __post_init__(self) -> None:
         """Refuse negative stretches and shares outside 0 to 1."""
@@ -96,13 +101,69 @@ class WSD:
         decayed = step - (n_steps - self.decay_steps)
         if decayed <= 0:
             return 1.0
-        progress = decayed / (self.decay_steps + 1)
-        left = 1 - (progress if self.shape == "linear" else math.sqrt(progress))
+        left = _left(self.shape, decayed / (self.decay_steps + 1))
         return self.final_share + (1 - self.final_share) * left
 
     def min_steps(self) -> int:
         """Return the fewest steps a run can have."""
         return max(self.warmup_steps + self.decay_steps, 1)
+
+
+def _left(shape: Literal["linear", "sqrt", "1-sqrt"], progress: float) -> float:
+    if shape == "sqrt":
+        return math.sqrt(1 - progress)
+    return 1 - (progress if shape == "linear" else math.sqrt(progress))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """Linear warm-up, then the peak to the end.
+
+    A run of any length is the beginning of a longer one.
+    """
+
+    warmup_steps: int
+
+    def __post_init__(self) -> None:
+        """Refuse a negative warm-up."""
+        check_types(self)
+        _check("Constant", self.warmup_steps)
+
+    def lr_share(self, step: int, n_steps: int) -> float:
+        """Return the share of the peak at `step`."""
+        del n_steps
+        return step / self.warmup_steps if step < self.warmup_steps else 1.0
+
+    def min_steps(self) -> int:
+        """Return the fewest steps a run can have."""
+        return max(self.warmup_steps, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InverseSqrt:
+    """Linear warm-up of w steps, then sqrt(w / step) (Vaswani et al. 2017, arXiv 1706.03762, equation 3).
+
+    The paper's peak follows from d_model; here it is the optimizer's lr. A run of any length is the beginning
+    of a longer one.
+    """
+
+    warmup_steps: int
+    """At least 1: the longer, the slower the rate falls after it."""
+
+    def __post_init__(self) -> None:
+        """Refuse a warm-up of no step, which would leave the fall without a scale."""
+        check_types(self)
+        place = "InverseSqrt.warmup_steps"
+        require(self.warmup_steps >= 1, place=place, found=self.warmup_steps, wanted="at least 1")
+
+    def lr_share(self, step: int, n_steps: int) -> float:
+        """Return the share of the peak at `step`."""
+        del n_steps
+        return min(step / self.warmup_steps, math.sqrt(self.warmup_steps / step))
+
+    def min_steps(self) -> int:
+        """Return the fewest steps a run can have."""
+        return self.warmup_steps
 
 
 def learning_rates(

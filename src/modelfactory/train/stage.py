@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import CheckpointDamaged, SpecError
 from modelfactory.spec import to_json
@@ -13,7 +14,10 @@ from modelfactory.train.disk import full_disk_named
 from modelfactory.train.learner import Learner
 from modelfactory.train.loading import FACTS, FOLDER, model_facts
 from modelfactory.train.logs import StepLog
+from modelfactory.train.parallel import check_parallel
+from modelfactory.train.processes import are_joined, processes_of, require_device
 from modelfactory.train.settings import torch_settings
+from modelfactory.train.spawning import on_ranks
 from modelfactory.train.steps import gradient, update
 
 if TYPE_CHECKING:
@@ -42,17 +46,26 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
         CheckpointDamaged: the checkpoint's bytes are not those that were written.
         NonFiniteLoss: loss or gradient became NaN or infinite; nothing of that step was kept.
         DiskFull: no space for the checkpoint.
+        StageFailed: one of many processes died or raised; the others were ended.
         Stopped: the user asked to.
     """
-    with torch_settings(site.threads), full_disk_named(output_dir):
+    check_parallel(spec, site.parallel)
+    require_device(site)
+    if site.parallel.world_size > 1 and not are_joined():
+        on_ranks(spec, inputs, output_dir, site)
+        return
+    with torch_settings(site.threads, site.device), full_disk_named(output_dir):
         stream = open_stream(spec, inputs)
         vocab_size = load_tokenizer(inputs["tokenizer"]).vocab_size
         learner = _learner(spec, inputs, site, vocab_size)
-        with StepLog(spec, stream, output_dir, site, vocab_size) as log:
+        is_main = learner.processes.is_main
+        logs = StepLog(spec, stream, output_dir, site, vocab_size) if is_main else nullcontext()
+        with logs as log:
             _train(spec, learner, stream, log, site)
         learner.refuse_non_finite()
         checkpoint.save(learner.state(), output_dir / FOLDER)
-        _write_facts(spec, learner, output_dir, vocab_size)
+        if is_main:
+            _write_facts(spec, learner, output_dir, vocab_size)
         learner.fingerprint = site.fingerprint
         site.warm[_WARM] = learner
 
@@ -68,32 +81,47 @@ def open_stream(spec: TrainSegment, inputs: Mapping[str, Path]) -> Stream:
         n_tokens=spec.n_tokens,
         max_epochs=spec.max_epochs,
         batch_warmup=spec.batch_warmup_sequences,
+        document_masks=spec.document_masks,
     )
 
 
 def _learner(spec: TrainSegment, inputs: Mapping[str, Path], site: Site, vocab_size: int) -> Learner:
     """Return a learner at `spec.from_step`: the live one, or one that is started or loaded."""
     live: Learner | None = site.warm.pop(_WARM, None)  # gone if this stage fails half way through a step
+    how: Any = {"is_compiled": site.compile, "device": site.device, "checkpointing": site.checkpointing}
     if spec.from_step == 0:
-        return Learner(spec, vocab_size, is_compiled=site.compile)
+        return Learner(spec, vocab_size, **how, processes=processes_of(site))
     before = inputs["checkpoint"]
-    if live is not None and live.fits(spec, vocab_size, is_compiled=site.compile, fingerprint=before.name):
+    if live is not None and live.fits(spec, vocab_size, **how, fingerprint=before.name):
         learner = live
     else:
         _check_model(spec, before, vocab_size)
-        learner = Learner(spec, vocab_size, is_compiled=site.compile)
-        learner.load_state(checkpoint.load(before / FOLDER))
+        learner = Learner(spec, vocab_size, **how, processes=processes_of(site))
+        learner.load_state(checkpoint.load(before / FOLDER, like=learner.like))
     _check_place(spec, learner.step, learner.n_tokens, before)
     return learner
 
 
-def _train(spec: TrainSegment, learner: Learner, stream: Stream, log: StepLog, site: Site) -> None:
+def _train(spec: TrainSegment, learner: Learner, stream: Stream, log: StepLog | None, site: Site) -> None:
     lrs, micro = spec.lrs(), site.micro_batch_tokens
+    share = (learner.processes.row_rank, learner.processes.n_row_ranks)
+    batch = stream.batch(spec.from_step + 1, *share)
     for step in range(spec.from_step + 1, spec.to_step + 1):
-        batch, lr = stream.batch(step), float(lrs[step - 1])
-        found = gradient(learner, batch, seed=spec.seed, micro_batch_tokens=micro, stopping=site.stopping)
+        lr, n_valid = float(lrs[step - 1]), stream.n_valid(step)
+        found = gradient(
+            learner,
+            batch,
+            seed=spec.seed,
+            micro_batch_tokens=micro,
+            n_valid=n_valid,
+            stopping=site.stopping,
+        )
+        # Read while the device computes: nothing has waited for it since the step began.
+        following = stream.batch(step + 1, *share) if step < spec.to_step else batch
         result = update(learner, stream, batch, found, lr=lr, grad_clip=spec.grad_clip)
-        log.add(result, step=step, lr=lr, n_tokens=learner.n_tokens)
+        batch = following
+        if log is not None:
+            log.add(result, step=step, lr=lr, n_tokens=learner.n_tokens)
 
 
 def _write_facts(spec: TrainSegment, learner: Learner, output_dir: Path, vocab_size: int) -> None:

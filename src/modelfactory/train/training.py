@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from modelfactory.spec import check_types, require
+from modelfactory.train.batches import BatchStage, batch_sizes, check_warmup
 from modelfactory.train.optimizers import Optimizer
 from modelfactory.train.schedules import Schedule
 
@@ -18,7 +19,9 @@ class Training:
     """One run: so many tokens, in batches, by an optimizer."""
 
     n_tokens: int
-    """Labels that are trained on, exactly; the last step is smaller when batches do not divide them."""
+    """Labels that are delivered, exactly; the last step is smaller when batches do not divide them. All are
+    trained on, but for those that `document_masks` or the loss mask of conversations take out: these are
+    counted here all the same, so that n_tokens, steps and schedule do not depend on what lies in a batch."""
     batch_tokens: int
     """Labels of one step; whole sequences of the model's max_seq_len."""
     optimizer: Optimizer
@@ -29,7 +32,12 @@ class Training:
     grad_clip: float = 1.0
     """Largest norm of the gradient of all parameters together; one that is never met clips nothing."""
     n_checkpoints: int = 4
-    """Spread evenly; the last one is the end of the run. Each is evaluated."""
+    """Spread evenly over the steps; the last one is the end of the run. Each is evaluated."""
+    batch_warmup: tuple[BatchStage, ...] = ()
+    """Smaller batches of the first steps; those after them hold batch_tokens."""
+    document_masks: bool = False
+    """Whether documents that share a row are kept apart: none sees another, positions start anew, and the
+    first token of a document is no label of the last token before it. False: a row is one text."""
 
     def __post_init__(self) -> None:
         """Refuse counts below 1 and a schedule that does not fit into the run."""
@@ -47,6 +55,7 @@ class Training:
             wanted="a number above 0",
             remedy="1e9 clips nothing.",
         )
+        check_warmup(self.n_tokens, self.batch_tokens, self.batch_warmup)
         self._check_schedule()
 
     def _check_schedule(self) -> None:
@@ -62,7 +71,7 @@ class Training:
     @property
     def n_steps(self) -> int:
         """Steps of the run."""
-        return -(-self.n_tokens // max(self.batch_tokens, 1))
+        return batch_sizes(self.batch_tokens, self.batch_warmup).n_steps(self.n_tokens)
 
     @property
     def checkpoint_steps(self) -> tuple[int, ...]:

@@ -1,0 +1,155 @@
+"""A model of ours, written as one GGUF file for llama.cpp and what builds on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from modelfactory.errors import SpecError
+from modelfactory.interchange import gguf_names
+from modelfactory.interchange.exporting import Dtype, aside, refuse_existing, state_of
+from modelfactory.interchange.families import FAMILIES
+from modelfactory.interchange.family import as_used, family_of
+from modelfactory.interchange.gguf_library import the_library
+from modelfactory.interchange.gguf_tokenizer import tokenizer_fields
+from modelfactory.interchange.rotary_order import to_neighbours
+from modelfactory.interchange.tokenizer_files import check_vocabulary
+from modelfactory.interchange.weights import all_theirs
+from modelfactory.models import Attention, Rope
+from modelfactory.models.rope import Llama3Scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import torch
+
+    from modelfactory.tokens.tokenizer import Tokenizer
+
+
+def export_gguf(
+    module: torch.nn.Module,
+    spec: Any,
+    tokenizer: Tokenizer | None,
+    to: Path,
+    *,
+    dtype: Dtype = "float32",
+    licence: str | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> str:
+    """Write one file, with the tokenizer inside; vectors stay float32, as llama.cpp has it.
+
+    Args:
+        module: built from `spec`; only read.
+        spec: a `Decoder` like Llama, Qwen 2 or Qwen 3.
+        tokenizer: the one it was trained with; None leaves it out.
+        to: a file that does not exist yet; written aside and renamed.
+        dtype: of the matrices; float32 keeps every bit.
+        licence: of the weights, by its SPDX name in small letters.
+        facts: `chat_template`, `prefix_id`.
+
+    Returns:
+        The name of the architecture in GGUF.
+
+    Raises:
+        SpecError: of another family, or with a scaling of positions that GGUF has no field for.
+        CommandError: `to` exists, or the package `gguf` is not installed.
+    """
+    gguf = the_library()
+    refuse_existing(to)
+    state, vocab_size = state_of(module, spec)
+    check_vocabulary(tokenizer, vocab_size, "model")
+    family, fields = family_of(spec, FAMILIES)
+    name = _name(family.architecture)
+    with aside(to, is_file=True) as path:
+        writer = gguf.GGUFWriter(path, name)
+        _add_fields(writer, name, fields | {"vocab_size": vocab_size}, to.stem, licence)
+        if tokenizer is not None:
+            _add_tokenizer(writer, tokenizer, vocab_size, dict(facts or {}))
+        theirs = all_theirs(state, family.pairings(as_used(spec), vocab_size), "float32")
+        _add_tensors(writer, name, theirs, spec, dtype)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return name
+
+
+def _name(architecture: str) -> str:
+    for name, theirs in gguf_names.ARCHITECTURES.items():
+        if theirs == architecture:
+            return name
+    raise SpecError(
+        place="model",
+        found=f"a decoder like {architecture}",
+        wanted=f"one like {', '.join(gguf_names.ARCHITECTURES.values())}",
+        remedy="Export it in Hugging Face format; llama.cpp converts more architectures from there.",
+    )
+
+
+def _add_fields(writer: Any, name: str, config: Mapping[str, Any], title: str, licence: str | None) -> None:
+    if config.get("attention_bias") or config.get("mlp_bias"):
+        raise _no_field("biases", "a decoder without them")
+    writer.add_name(title)
+    if licence is not None:
+        writer.add_license(licence)
+    own = {key: config[theirs] for key, theirs in gguf_names.FIELDS.items() if theirs in config}
+    own |= dict.fromkeys((*gguf_names.REPEATED, "attention.key_length"), config["head_dim"])
+    scaling = config.get("rope_scaling", {})
+    if scaling and scaling["rope_type"] != "llama3":
+        own |= {key: scaling[theirs] for key, theirs in gguf_names.SCALING.items() if theirs in scaling}
+        if "attention_factor" in scaling or "truncate" in scaling:
+            raise _no_field(f"YaRN with {scaling}", "the paper's factor of attention and whole pairs")
+    for key, value in own.items():
+        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+        add(f"{name}.{key}", value)
+
+
+def _no_field(found: str, wanted: str) -> SpecError:
+    return SpecError(
+        place="model", found=found, wanted=f"{wanted}: GGUF has no field for it",
+        remedy="Export it in Hugging Face format.",
+    )  # fmt: skip
+
+
+def _add_tokenizer(writer: Any, tokenizer: Tokenizer, vocab_size: int, facts: Mapping[str, Any]) -> None:
+    fields = tokenizer_fields(tokenizer, vocab_size)
+    writer.add_tokenizer_model(fields["model"])
+    writer.add_tokenizer_pre(fields["pre"])
+    writer.add_token_list(fields["tokens"])
+    writer.add_token_types(fields["token_type"])
+    if "merges" in fields:
+        writer.add_token_merges(fields["merges"])
+    else:
+        writer.add_token_scores(fields["scores"])
+        writer.add_add_space_prefix(fields["add_space_prefix"])
+    writer.add_bos_token_id(facts.get("prefix_id", tokenizer.eos_id))
+    writer.add_eos_token_id(tokenizer.eos_id)
+    writer.add_add_bos_token(True)
+    if facts.get("chat_template"):
+        writer.add_chat_template(facts["chat_template"])
+
+
+def _add_tensors(writer: Any, name: str, theirs: Mapping[str, torch.Tensor], spec: Any, dtype: Dtype) -> None:
+    gguf = the_library()
+    attention = cast("Attention", spec.blocks[0].mixer)
+    heads = {"q_proj": attention.n_heads, "k_proj": attention.n_kv_heads}
+    kinds = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+    rope = attention.rope
+    if rope is not None and isinstance(rope.scaling, Llama3Scaling):
+        factors = rope_factors(rope.scaling, rope.theta, attention.head_dim)
+        writer.add_tensor(gguf_names.ROPE_FACTORS, factors.numpy())
+    for their_name, tensor in theirs.items():
+        n_heads = heads.get(their_name.split(".")[-2], 0)
+        if n_heads and name in gguf_names.TURNS_NEIGHBOURS:
+            tensor = to_neighbours(tensor, n_heads)  # noqa: PLW2901 - the same tensor, in their order
+        kind = gguf.GGMLQuantizationType[kinds[dtype] if tensor.ndim > 1 else "F32"]
+        values = gguf.quants.quantize(tensor.contiguous().numpy(), kind)
+        writer.add_tensor(gguf_names.from_transformers(their_name), values, raw_dtype=kind)
+
+
+def rope_factors(scaling: Llama3Scaling, theta: float, head_dim: int) -> torch.Tensor:
+    """Return what each frequency is divided by, float32."""
+    from modelfactory.models.rope_module import frequencies
+
+    plain = frequencies(Rope(theta=theta), head_dim)
+    return plain / frequencies(Rope(theta=theta, scaling=scaling), head_dim)

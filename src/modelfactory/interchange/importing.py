@@ -1,0 +1,149 @@
+"""A model from a folder or a file, whatever its format."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from modelfactory.errors import SourceError
+from modelfactory.interchange import tokenizer_files
+from modelfactory.interchange.config import CONFIG, read_json
+
+if TYPE_CHECKING:
+    from modelfactory.interchange.imported import Imported
+    from modelfactory.tokens.tokenizer import Tokenizer
+
+Format = Literal["hugging face", "gguf", "llama2.c"]
+_GGUF = b"GGUF"
+_ZIP, _PICKLE = b"PK", b"\x80"
+FOLDER_FILES = (
+    "*.safetensors",
+    "*.json",
+    "*.jinja",
+)
+"""What is read of a folder."""
+
+
+def import_model(
+    path: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    eos_token: str | None = None,
+    with_tokenizer: bool = True,
+) -> Imported:
+    """Read a model.
+
+    Args:
+        path: a folder in Hugging Face format (config.json and safetensors), a GGUF file, quantised or not, or
+            a checkpoint of llama2.c.
+        tokenizer: a tokenizer.json, or a tokenizer of llama2.c, in place of the one beside the weights.
+        eos_token: the token that ends a text, where the files do not say, or to overrule them.
+        with_tokenizer: False leaves it out.
+
+    Raises:
+        SourceError: what is not known here, does not fit, or is damaged; named.
+        CommandError: a GGUF file without the package `gguf`.
+    """
+    place = Path(path)
+    kind = format_of(place)
+    own = with_tokenizer and tokenizer is None
+    found = _model(place, kind, eos_token, with_tokenizer=own)
+    if not with_tokenizer or tokenizer is None:
+        return found
+    read = tokenizer_of(place, tokenizer=tokenizer, eos_token=eos_token)
+    tokenizer_files.check_vocabulary(read, found.vocab_size, str(place))
+    return replace(found, tokenizer=read)
+
+
+def _model(place: Path, kind: Format, eos_token: str | None, *, with_tokenizer: bool) -> Imported:
+    if kind == "gguf":
+        from modelfactory.interchange.gguf_reading import import_gguf
+
+        return import_gguf(place, eos_token=eos_token, with_tokenizer=with_tokenizer)
+    if kind == "llama2.c":
+        from modelfactory.interchange.llama2c import import_llama2c
+
+        return import_llama2c(place)
+    from modelfactory.interchange.hugging_face import import_hugging_face
+
+    return import_hugging_face(place, eos_token=eos_token, with_tokenizer=with_tokenizer)
+
+
+def tokenizer_of(
+    path: str | Path, *, tokenizer: str | Path | None = None, eos_token: str | None = None
+) -> Tokenizer | None:
+    """Return the tokenizer alone, without reading weights; None where there is none.
+
+    Raises:
+        SourceError: it is of a kind that is not known, damaged, or does not say what ends a text.
+    """
+    place = Path(path) if tokenizer is None else Path(tokenizer)
+    if tokenizer is not None:
+        return _tokenizer_file(place, eos_token)
+    kind = format_of(place)
+    if kind == "gguf":
+        from modelfactory.interchange.gguf_reading import tokenizer_in
+
+        return tokenizer_in(place, eos_token)
+    if kind == "llama2.c":
+        return None
+    return tokenizer_files.read_tokenizer(place, read_json(place / CONFIG), eos_token)
+
+
+def _tokenizer_file(place: Path, eos_token: str | None) -> Tokenizer:
+    if place.suffix != ".json":
+        from modelfactory.interchange.llama2c import read_tokenizer
+
+        return read_tokenizer(place, eos_token)
+    if eos_token is None:
+        raise SourceError(
+            place=str(place),
+            found="a tokenizer.json alone, which does not say what ends a text",
+            wanted="the name of that token",
+            remedy="Give it with eos_token (--eos-token).",
+        )
+    try:
+        content = place.read_bytes()
+    except OSError as error:
+        found = f"no readable file ({error.strerror})"
+        raise SourceError(place=str(place), found=found, wanted="a tokenizer.json", remedy="") from error
+    return tokenizer_files.made(content, eos_token, None, str(place))
+
+
+def format_of(path: Path) -> Format:
+    """Return what a folder or file is.
+
+    Raises:
+        SourceError: nothing is there, or something that is not read here.
+    """
+    if path.is_dir():
+        return "hugging face"
+    if not path.is_file():
+        raise _unknown(path, "nothing", "Correct the path.")
+    with path.open("rb") as file:
+        start = file.read(len(_GGUF))
+    if start == _GGUF:
+        return "gguf"
+    if start.startswith((_ZIP, _PICKLE)):
+        raise _unknown(
+            path,
+            "pickled weights, which can run any code when they are read",
+            "Load it where you trust it, and save it as safetensors.",
+        )
+    if path.suffix == ".bin":
+        return "llama2.c"
+    remedy = "Give the folder it lies in, with its config.json." if path.suffix == ".safetensors" else ""
+    raise _unknown(path, f"a file {path.name}", remedy)
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files an import reads: those that say what the model is."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for pattern in FOLDER_FILES for file in path.glob(pattern))
+
+
+def _unknown(path: Path, found: str, remedy: str) -> SourceError:
+    wanted = "a folder in Hugging Face format, a GGUF file, or a checkpoint of llama2.c (.bin)"
+    return SourceError(place=str(path), found=found, wanted=wanted, remedy=remedy)

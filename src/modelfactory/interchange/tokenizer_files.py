@@ -1,0 +1,150 @@
+"""The tokenizer of a folder in Hugging Face format, both ways."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.errors import SourceError
+from modelfactory.interchange.config import read_json
+from modelfactory.tokens.importing import imported
+from modelfactory.tokens.tokenizer import TOKENIZER, Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import tokenizers
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+_EOS_REMEDY = "Name the token that ends a text with eos_token (--eos-token)."
+
+
+def read_tokenizer(folder: Path, config: Mapping[str, Any], eos_token: str | None) -> Tokenizer | None:
+    """Return the tokenizer of a folder, None where there is no tokenizer.json.
+
+    Raises:
+        SourceError: it cannot be read, or its end of text is not known.
+    """
+    path = folder / TOKENIZER
+    if not path.exists():
+        return None
+    told = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
+    content = path.read_bytes()
+    inner = _parsed(content, path)
+    known: dict[int | None, str] = {
+        number: token for token, number in inner.get_vocab(with_added_tokens=True).items()
+    }
+    eos = eos_token or _name(told.get("eos_token")) or known.get(_first(config.get("eos_token_id")))
+    if eos is None:
+        raise SourceError(
+            place=str(folder / TOKENIZER_CONFIG),
+            found="no eos_token, nor an eos_token_id in config.json",
+            wanted="the token that ends a text",
+            remedy=_EOS_REMEDY,
+        )
+    bos = _name(told.get("bos_token")) or known.get(_first(config.get("bos_token_id")))
+    is_added = told.get("add_bos_token")
+    if is_added is None:
+        is_added = bos is not None and adds_first(inner, inner.token_to_id(bos))
+    return made(content, eos, bos if is_added else None, place=str(path))
+
+
+def adds_first(inner: tokenizers.Tokenizer, number: int | None) -> bool:
+    """Return whether a tokenizer puts this token before every text."""
+    return inner.encode("a", add_special_tokens=True).ids[:1] == [number]
+
+
+def made(content: bytes, eos: str, bos: str | None, place: str) -> Tokenizer:
+    """Return the tokenizer in the content of a tokenizer.json, safe for text that nobody has checked."""
+    inner = imported(content, eos, place)
+    eos_id = inner.token_to_id(eos)
+    bos_id = inner.token_to_id(bos) if bos is not None else None
+    assert eos_id is not None, "imported() checks that it is there"
+    return Tokenizer(inner, eos_id, bos_id)
+
+
+def check_vocabulary(tokenizer: Tokenizer | None, vocab_size: int, place: str) -> None:
+    """Refuse a model that has no row for a token of its tokenizer.
+
+    Raises:
+        SourceError: naming both sizes.
+    """
+    if tokenizer is not None and tokenizer.vocab_size > vocab_size:
+        raise SourceError(
+            place=place,
+            found=f"a vocabulary of {vocab_size:,} beside a tokenizer with {tokenizer.vocab_size:,} tokens",
+            wanted="a row for each token",
+            remedy="The tokenizer is of another model, or tokens were added to it without growing the model.",
+        )
+
+
+def chat_template(folder: Path) -> str | None:
+    """Return the template of chats, where there is one."""
+    if (folder / CHAT_TEMPLATE).exists():
+        return (folder / CHAT_TEMPLATE).read_text("utf-8")
+    if not (folder / TOKENIZER_CONFIG).exists():
+        return None
+    found = read_json(folder / TOKENIZER_CONFIG).get("chat_template")
+    return found if isinstance(found, str) else None
+
+
+def write_tokenizer(
+    tokenizer: Tokenizer, folder: Path, max_seq_len: int, prefix_id: int, template: str | None
+) -> None:
+    """Write tokenizer.json, tokenizer_config.json and the template of chats.
+
+    What reads them puts the token `prefix_id` before every text, as training did.
+    """
+    (folder / TOKENIZER).write_text(_adding(tokenizer, prefix_id), encoding="utf-8")
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": tokenizer.decode([prefix_id]),
+        "add_bos_token": True,
+        "eos_token": tokenizer.decode([tokenizer.eos_id]),
+        "model_max_length": max_seq_len,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    if template is not None:
+        (folder / CHAT_TEMPLATE).write_text(template, encoding="utf-8")
+
+
+def _adding(tokenizer: Tokenizer, prefix_id: int) -> str:
+    """Return a tokenizer.json that puts the token before every text, where it does not do so yet."""
+    from tokenizers import Tokenizer as Inner
+    from tokenizers import processors
+
+    inner, token = Inner.from_str(tokenizer.to_json()), tokenizer.decode([prefix_id])
+    if not adds_first(inner, prefix_id):
+        inner.post_processor = processors.TemplateProcessing(
+            single=[token, "$A"], pair=[token, "$A", "$B"], special_tokens=[(token, prefix_id)]
+        )
+    return str(inner.to_str(pretty=True))
+
+
+def _parsed(content: bytes, path: Path) -> tokenizers.Tokenizer:
+    from tokenizers import Tokenizer as Inner
+
+    try:
+        return Inner.from_str(content.decode("utf-8"))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise SourceError(
+            place=str(path),
+            found=f"a file that `tokenizers` cannot read ({error})",
+            wanted="a tokenizer.json",
+            remedy="Copy it again.",
+        ) from error
+
+
+def _name(token: Any) -> str | None:
+    """Return a token's text; older files hold an object in its place."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else None
+
+
+def _first(ids: Any) -> int | None:
+    """Return the first of several ids: chat models end a turn in more than one way."""
+    found = ids[0] if isinstance(ids, list) and ids else ids
+    return found if isinstance(found, int) else None

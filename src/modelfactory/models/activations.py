@@ -1,0 +1,191 @@
+"""What layers keep between forward and backward pass, counted by formula: nothing is allocated.
+
+Every formula was read off the tensors that autograd saves, and a test holds it against them. D is d_model, T
+the length of a row; numbers are those of one token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from modelfactory.models.attention import Attention
+from modelfactory.models.experts import Experts
+from modelfactory.models.feed_forward import FeedForward, GatedFeedForward
+from modelfactory.models.gated_delta import GatedDelta
+from modelfactory.models.latent_attention import LatentAttention
+from modelfactory.models.mamba2 import Mamba2
+from modelfactory.models.norms import RMSNorm
+
+if TYPE_CHECKING:
+    from modelfactory.models.architecture import Layer, Norm
+
+QUERY_BLOCK_WEIGHTS = 2**27
+"""Weights of attention beyond which compiled attention on a CPU keeps none; see `query_blocks`."""
+_QUERY_BLOCK_MIN_LENGTH = 64
+
+
+class Kept(NamedTuple):
+    """Numbers kept for each token."""
+
+    product: float = 0.0
+    """In the type of matrix products: 2 bytes each in bf16, 4 in fp32."""
+    wide: float = 0.0
+    """In float32, whatever the precision."""
+
+    def plus(self, *others: Kept) -> Kept:
+        """Return the sum."""
+        every = (self, *others)
+        return Kept(sum(each.product for each in every), sum(each.wide for each in every))
+
+    def times(self, number: float) -> Kept:
+        """Return a multiple."""
+        return Kept(self.product * number, self.wide * number)
+
+    def n_bytes(self, *, is_bf16: bool) -> float:
+        """Return the bytes of one token."""
+        return self.product * (2 if is_bf16 else 4) + self.wide * 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """How a model is gone through, as far as what is kept hangs on it; not a spec."""
+
+    seq_len: int
+    n_rows: int
+    """Rows that go through the model at once."""
+    is_bf16: bool
+    is_compiled: bool
+    is_cpu: bool = True
+
+    def keeps_weights(self, n_heads: int) -> bool:
+        """Say whether attention without a bound on its scores keeps its weights: see `query_blocks`."""
+        T = self.seq_len
+        is_there = self.is_compiled and self.is_bf16 and self.is_cpu
+        n_weights = self.n_rows * n_heads * T * T // 2
+        return is_there and T >= _QUERY_BLOCK_MIN_LENGTH and n_weights <= QUERY_BLOCK_WEIGHTS
+
+
+def kept_by_norm(norm: Norm, width: int, how: Pass) -> Kept:
+    """Return what a norm keeps: its input, and uncompiled RMSNorm its output before the gain as well."""
+    is_twice = isinstance(norm, RMSNorm) and not norm.unit_offset and not how.is_compiled
+    return Kept(wide=width * (2 if is_twice else 1) + 1)
+
+
+def kept_by_layer(layer: Layer, d_model: int, how: Pass) -> Kept:
+    """Return what a mixer or feed-forward keeps, its input in the type of products included.
+
+    A layer of your own may have `kept_numbers(d_model, how) -> Kept`. One without it is taken for a
+    feed-forward of as many parameters as a token meets: an input and, of each matrix, an output.
+    """
+    own = getattr(layer, "kept_numbers", None)
+    if own is not None:
+        found: Kept = own(d_model, how)
+        return found
+    for kind, formula in _FORMULAS:
+        if isinstance(layer, kind):
+            return formula(layer, d_model, how)
+    n_active = getattr(layer, "n_active_parameters", layer.n_parameters)(d_model)
+    return Kept(product=d_model + n_active / d_model)
+
+
+def _feed_forward(layer: FeedForward, d_model: int, how: Pass) -> Kept:
+    del how
+    return Kept(product=d_model + 2 * layer.d_ff)
+
+
+def _gated(layer: GatedFeedForward, d_model: int, how: Pass) -> Kept:
+    """Gate, up and their product; uncompiled also the gate after its activation."""
+    return Kept(product=d_model + (3 if how.is_compiled else 4) * layer.d_ff)
+
+
+def _attention(layer: Attention, d_model: int, how: Pass) -> Kept:
+    A, K = layer.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
+    kept = Kept(product=d_model + (2 * A if layer.gate else 0))
+    if layer.qk_norm is not None:
+        kept = kept.plus(_qk_norm(layer, A + K, how))
+    turned = A + K if layer.rope is not None or layer.qk_norm is not None else 0
+    if how.keeps_weights(layer.n_heads):
+        weights = layer.n_heads * _mean_keys_of_query_blocks(how.seq_len, layer.window)
+        return kept.plus(
+            Kept(product=2 * A + 2 * K + weights, wide=weights * (1 if layer.softcap is None else 2))
+        )
+    window = layer.window
+    in_blocks = window is not None and window >= 8 and 4 * window <= how.seq_len
+    n_keys = 2 * window if in_blocks and window is not None else how.seq_len
+    if layer.softcap is not None:
+        scores = layer.n_heads * n_keys
+        return kept.plus(Kept(product=2 * A + (4 if in_blocks else 2) * K + scores, wide=2 * scores))
+    if in_blocks:
+        return kept.plus(Kept(product=2 * A + 4 * K + n_keys, wide=layer.n_heads))
+    return kept.plus(Kept(product=layer.qkv_dim + turned + A, wide=layer.n_heads))
+
+
+def _qk_norm(layer: Attention, width: int, how: Pass) -> Kept:
+    """In bf16 the norm's input is a copy in float32."""
+    is_rms = layer.qk_norm is not None and isinstance(layer.qk_norm.norm, RMSNorm)
+    return Kept(wide=width * (int(how.is_bf16) + int(is_rms and not how.is_compiled)))
+
+
+def _mean_keys_of_query_blocks(seq_len: int, window: int | None) -> float:
+    """Return the keys that a query meets in the mean, where whole blocks of queries meet the same keys."""
+    step = 128 if seq_len <= 512 else 256
+    total = 0
+    for start in range(0, seq_len, step):
+        stop = min(start + step, seq_len)
+        first = 0 if window is None else max(0, start - window + 1)
+        total += (stop - start) * (stop - first)
+    return total / seq_len
+
+
+def _latent(layer: LatentAttention, d_model: int, how: Pass) -> Kept:
+    ranks = layer.kv_rank + (layer.q_rank or 0)
+    queries, values = layer.n_heads * layer.qk_head_dim, layer.n_heads * layer.v_head_dim
+    norms = kept_by_norm(layer.norm, ranks, how)
+    if how.keeps_weights(layer.n_heads):
+        weights = layer.n_heads * _mean_keys_of_query_blocks(how.seq_len, None)
+        return norms.plus(Kept(product=d_model + ranks + 2 * queries + 2 * values + weights, wide=weights))
+    is_padded = layer.qk_head_dim > layer.v_head_dim  # torch's kernels want values as wide as queries
+    mixed = 4 * queries + values if is_padded else 2 * queries + 2 * values
+    return norms.plus(Kept(product=d_model + ranks + mixed, wide=layer.n_heads))
+
+
+def _experts(layer: Experts, d_model: int, how: Pass) -> Kept:
+    """The router sees the input in float32; rows are copied to the experts and back."""
+    each = kept_by_layer(layer.expert, d_model, how).times(layer.n_active)
+    shared = Kept() if layer.shared is None else kept_by_layer(layer.shared, d_model, how)
+    routed = Kept(product=layer.n_active * d_model, wide=d_model + layer.n_experts + 10 * layer.n_active)
+    return each.plus(shared, routed)
+
+
+def _mamba2(layer: Mamba2, d_model: int, how: Pass) -> Kept:
+    """The scan is in float32: matrices within each chunk, a state for each chunk, and the gated norm."""
+    H, inner, groups = layer.n_heads, layer.inner_dim, layer.n_groups * layer.state_dim
+    L = min(layer.chunk, how.seq_len)
+    states = 4 * inner * layer.state_dim / L
+    within = L * (2 * H + layer.n_groups)
+    scanned = Kept(product=2 * layer.conv_dim + inner, wide=layer.conv_dim)
+    return scanned.plus(
+        Kept(product=d_model, wide=8 * inner + 4 * groups + 5 * H + within + states + inner)
+    )
+
+
+def _gated_delta(layer: GatedDelta, d_model: int, how: Pass) -> Kept:
+    """As Mamba-2, and a triangular system for each chunk."""
+    L, H, K = min(layer.chunk, how.seq_len), layer.n_value_heads, layer.n_key_heads
+    keys, values = H * layer.key_head_dim, layer.value_dim
+    states = 2 * H * layer.key_head_dim * layer.value_head_dim / L
+    within = L * (4 * H + 2 * K)
+    wide = within + states + 10 * values + 6 * keys + 6 * layer.key_dim + 12 * H + layer.conv_dim
+    return Kept(product=d_model + 2 * layer.conv_dim + 2 * values, wide=wide)
+
+
+_FORMULAS: tuple[tuple[type[Any], Any], ...] = (
+    (FeedForward, _feed_forward),
+    (GatedFeedForward, _gated),
+    (Attention, _attention),
+    (LatentAttention, _latent),
+    (Experts, _experts),
+    (Mamba2, _mamba2),
+    (GatedDelta, _gated_delta),
+)

@@ -1,0 +1,120 @@
+"""Causal softmax attention by the fastest way that can do what is asked.
+
+Shapes: B batch, T queries, S keys, the last T of which stand at the places of the queries; H heads,
+K key/value heads, each shared by H / K query heads; Q width of queries and keys, V width of values.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from modelfactory.models.flex import by_flex, fits_flex
+from modelfactory.models.query_blocks import by_query_blocks, fits_query_blocks
+from modelfactory.models.scoring import Scoring, seen
+from modelfactory.models.window_blocks import by_blocks, is_worth_blocks
+
+if TYPE_CHECKING:
+    from modelfactory.models.architecture import Packing
+
+
+def attend(
+    q_BHTQ: torch.Tensor,
+    k_BKSQ: torch.Tensor,
+    v_BKSV: torch.Tensor,
+    scoring: Scoring,
+    packing: Packing | None = None,
+) -> torch.Tensor:
+    """Return y_BHTV: for each query, the mean of the values it sees, weighted by the softmax of its scores.
+
+    Args:
+        q_BHTQ: queries.
+        k_BKSQ: keys; where there are more than queries, the first ones come before all queries.
+        v_BKSV: values.
+        scoring: scale, bound and window.
+        packing: documents of the row, each of which sees itself only; then S = T.
+    """
+    T, S = q_BHTQ.shape[2], k_BKSQ.shape[2]
+    if fits_query_blocks(q_BHTQ, k_BKSQ):
+        return by_query_blocks(q_BHTQ, k_BKSQ, v_BKSV, scoring, packing, by_formula)
+    if scoring.softcap is not None and fits_flex(q_BHTQ, k_BKSQ):
+        return by_flex(q_BHTQ, k_BKSQ, v_BKSV, scoring, packing)
+    if scoring.window is not None and is_worth_blocks(T, S, scoring.window):
+        return by_blocks(
+            (q_BHTQ, k_BKSQ, v_BKSV), scoring.window, packing, attend=partial(_by_mask, scoring=scoring)
+        )
+    unmasked = packing is None and (scoring.window is None or scoring.window >= S)
+    if scoring.softcap is None and unmasked and 1 < T == S:
+        return _fused(q_BHTQ, k_BKSQ, v_BKSV, scoring.scale, None, is_causal=True)
+    mask = None if unmasked and T == 1 else seen(T, S, scoring.window, packing, q_BHTQ.device)
+    return _by_mask(q_BHTQ, k_BKSQ, v_BKSV, mask, scoring)
+
+
+def _by_mask(
+    q_BHTQ: torch.Tensor,
+    k_BKSQ: torch.Tensor,
+    v_BKSV: torch.Tensor,
+    mask: torch.Tensor | None,
+    scoring: Scoring,
+) -> torch.Tensor:
+    if scoring.softcap is None:
+        return _fused(q_BHTQ, k_BKSQ, v_BKSV, scoring.scale, mask)
+    return by_formula(q_BHTQ, k_BKSQ, v_BKSV, mask, scoring)
+
+
+def _fused(
+    q_BHTQ: torch.Tensor,
+    k_BKSQ: torch.Tensor,
+    v_BKSV: torch.Tensor,
+    scale: float | None,
+    mask: torch.Tensor | None,
+    *,
+    is_causal: bool = False,
+) -> torch.Tensor:
+    """Call torch's kernels, which write no scores out if queries and values are equally wide."""
+    narrower, width = q_BHTQ.shape[-1] - v_BKSV.shape[-1], v_BKSV.shape[-1]
+    if narrower > 0:
+        v_BKSV = functional.pad(v_BKSV, (0, narrower))
+    y_BHTV = functional.scaled_dot_product_attention(
+        q_BHTQ,
+        k_BKSQ,
+        v_BKSV,
+        attn_mask=mask,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=k_BKSQ.shape[1] != q_BHTQ.shape[1],
+    )
+    return y_BHTV[..., :width] if narrower > 0 else y_BHTV
+
+
+def by_formula(
+    q_BHTQ: torch.Tensor,
+    k_BKSQ: torch.Tensor,
+    v_BKSV: torch.Tensor,
+    mask: torch.Tensor | None,
+    scoring: Scoring,
+) -> torch.Tensor:
+    """Write all scores out, in float32 or wider; any device.
+
+    Args:
+        q_BHTQ: queries.
+        k_BKSQ: keys.
+        v_BKSV: values.
+        mask: true where a key counts, TS or B1TS; None where all do.
+        scoring: scale and bound.
+    """
+    B, H, T, Q = q_BHTQ.shape
+    K, S = k_BKSQ.shape[1:3]
+    scale = Q**-0.5 if scoring.scale is None else scoring.scale
+    # query heads of one key head lie side by side: as further rows they need no copies of the keys
+    scores = q_BHTQ.reshape(B, K, -1, Q) @ k_BKSQ.transpose(2, 3)
+    scores_BHTS = scores.to(torch.promote_types(scores.dtype, torch.float32)).view(B, H, T, S) * scale
+    if scoring.softcap is not None:
+        scores_BHTS = scoring.softcap * torch.tanh(scores_BHTS / scoring.softcap)
+    if mask is not None:
+        scores_BHTS = scores_BHTS.masked_fill(~mask, float("-inf"))
+    weights = scores_BHTS.softmax(dim=-1).to(v_BKSV.dtype).view(B, K, -1, S)
+    return (weights @ v_BKSV).view(B, H, T, -1)

@@ -1,0 +1,138 @@
+"""What can be divided by what: refused before anything is allocated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.errors import SpecError
+from modelfactory.models import Attention, FeedForward, GatedFeedForward
+from modelfactory.models.experts import Experts
+from modelfactory.models.latent_attention import LatentAttention
+from modelfactory.train.optimizers import AdamW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from modelfactory.stage import Parallel
+    from modelfactory.train.segment import TrainSegment
+
+
+def check_parallel(spec: TrainSegment, parallel: Parallel) -> None:
+    """Refuse sizes that do not divide what they are to divide, and those without effect.
+
+    Raises:
+        SpecError: names the size, what it does not divide, and a remedy.
+    """
+    if parallel.world_size == 1:
+        return
+    _check_rows(spec, parallel)
+    _check_optimizer(spec, parallel)
+    if parallel.tensor > 1:
+        _check_tensor(spec.model, parallel.tensor)
+    if parallel.context > 1:
+        _check_context(spec, parallel.context)
+    if parallel.expert > 1:
+        _check_expert(spec.model, parallel.expert)
+
+
+def _check_rows(spec: TrainSegment, parallel: Parallel) -> None:
+    n_ranks = parallel.n_row_ranks
+    for rows in {*(rows for _, rows in spec.batch_warmup_sequences), spec.batch_sequences}:
+        _divides("data * expert * shard", n_ranks, rows, "rows of a batch", "Use other batches or sizes.")
+
+
+def _check_optimizer(spec: TrainSegment, parallel: Parallel) -> None:
+    is_divided = max(parallel.shard, parallel.tensor, parallel.expert) > 1
+    _require(
+        not is_divided or isinstance(spec.optimizer, AdamW),
+        place="Parallel",
+        found=f"{parallel} with {type(spec.optimizer).__name__}",
+        wanted="AdamW, whose step treats each number by itself: the others need whole matrices",
+        remedy="Use AdamW, or data and context only, which leave every process all parameters.",
+    )
+
+
+def _check_tensor(model: Any, size: int) -> None:
+    remedy = "Use shard, data or context for this model."
+    for place, layer in _layers(model):
+        if isinstance(layer, Attention):
+            _divides("tensor", size, layer.n_heads, f"{place}.n_heads", remedy)
+            _divides("tensor", size, layer.n_kv_heads, f"{place}.n_kv_heads", remedy)
+            is_wide = layer.qk_norm is not None and layer.qk_norm.over == "width"
+            _require(
+                not is_wide,
+                place=f"Parallel.tensor, {place}.qk_norm",
+                found="a norm over all heads",
+                wanted="none, or one over each head: heads lie on different processes",
+                remedy=remedy,
+            )
+        elif isinstance(layer, FeedForward | GatedFeedForward):
+            _divides("tensor", size, layer.d_ff, f"{place}.d_ff", remedy)
+        elif type(layer).__module__.startswith("modelfactory."):
+            _refuse("tensor", place, layer, "attention, or feed-forwards without experts", remedy)
+
+
+def _check_context(spec: TrainSegment, size: int) -> None:
+    remedy = "Use shard, data or tensor for this model."
+    _divides("2 * context", 2 * size, spec.seq_len, "positions of a row", "Use another max_seq_len or size.")
+    for place, layer in _layers(spec.model):
+        if isinstance(layer, Experts):
+            _refuse("context", place, layer, "feed-forwards without experts: loads count whole rows", remedy)
+        if place.endswith("mixer") and not isinstance(layer, Attention | LatentAttention):
+            _refuse("context", place, layer, "softmax attention, which can look at other processes", remedy)
+    _require(
+        getattr(spec.model, "multi_token", None) is None,
+        place="Parallel.context",
+        found="a model that predicts further tokens",
+        wanted="one without: they lie on other processes",
+        remedy=remedy,
+    )
+
+
+def _check_expert(model: Any, size: int) -> None:
+    layers = [*_layers(model)]
+    if (further := getattr(model, "multi_token", None)) is not None:
+        layers.append(("multi_token.block.feed_forward", further.block.feed_forward))
+    found = [(place, layer) for place, layer in layers if isinstance(layer, Experts)]
+    _require(
+        bool(found),
+        place="Parallel.expert",
+        found=f"{size} for a model without experts",
+        wanted="1, or a model with experts",
+        remedy="Use shard or data.",
+    )
+    for place, layer in found:
+        _divides("expert", size, layer.n_experts, f"{place}.n_experts", "Use another size.")
+        _require(
+            layer.capacity is None,
+            place=f"Parallel.expert, {place}.capacity",
+            found="a bound on what an expert takes of a row",
+            wanted="None: experts take what they get from all processes",
+            remedy="Use shard or data, or leave the capacity out.",
+        )
+
+
+def _layers(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the mixers and feed-forwards of a decoder's pattern by place; none for other architectures."""
+    for n, block in enumerate(getattr(model, "blocks", ())):
+        for role in ("mixer", "feed_forward"):
+            if hasattr(block, role):
+                yield f"blocks[{n}].{role}", getattr(block, role)
+
+
+def _divides(name: str, size: int, whole: int, what: str, remedy: str) -> None:
+    named = f"the {whole} {what}" if " " in what else f"{what} {whole}"
+    place = f"Parallel.{name}" if name.isidentifier() else f"Parallel, {name}"
+    found, wanted = f"{size}, which does not divide {named}", f"a divisor of {whole}"
+    _require(whole % size == 0, place=place, found=found, wanted=wanted, remedy=remedy)
+
+
+def _refuse(name: str, place: str, layer: Any, wanted: str, remedy: str) -> None:
+    found = type(layer).__name__
+    _require(False, place=f"Parallel.{name}, {place}", found=found, wanted=wanted, remedy=remedy)
+
+
+def _require(is_good: bool, *, place: str, found: str, wanted: str, remedy: str) -> None:
+    """Raise SpecError unless it is good; what was found is told in words."""
+    if not is_good:
+        raise SpecError(place=place, found=found, wanted=wanted, remedy=remedy)

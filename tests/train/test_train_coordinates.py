@@ -1,0 +1,61 @@
+"""muP keeps the logits of trained models at one size; the standard rule lets them grow with the width."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from modelfactory.errors import SpecError
+from modelfactory.models import GPT2, Llama
+from modelfactory.train import AdamW, Muon
+from modelfactory.train.coordinates import KINDS, Coordinate, coordinate_check, slopes
+
+LLAMA = Llama(n_layers=1, d_model=32, n_heads=2, max_seq_len=32)
+GPT = GPT2(n_layers=1, d_model=32, n_heads=2, max_seq_len=32)
+ADAMW = AdamW(lr=2e-3, weight_decay=0.1)
+MUON = Muon(lr=0.02, adamw_lr=2e-3, weight_decay=0.1)
+LIKE_ADAMW = Muon(lr=2e-3, adamw_lr=2e-3, weight_decay=0.1, lr_adjustment="match_rms_adamw")
+
+
+@pytest.mark.parametrize("model", [LLAMA, GPT], ids=["llama", "gpt2"])
+@pytest.mark.parametrize("optimizer", [ADAMW, MUON, LIKE_ADAMW], ids=["adamw", "muon", "like adamw"])
+def test_standard_fails_and_mup_passes(model: Any, optimizer: Any) -> None:
+    found = coordinate_check(model, optimizer, widths=(64, 128, 256), n_steps=4, seed=0)
+    for of in ("size", "change"):
+        slope = slopes(found, 4, of)
+        assert slope["standard", "logits"] > 0.3
+        assert abs(slope["muP", "logits"]) < 0.15
+    slope = slopes(found, 4, "change")
+    for kind in ("mixer", "feed_forward", "stream"):
+        assert slope["standard", kind] > 0.3
+        assert abs(slope["muP", kind]) < 0.25
+
+
+def test_it_is_a_function_of_its_arguments() -> None:
+    again = [
+        coordinate_check(LLAMA, ADAMW, widths=widths, n_steps=1, seed=3)
+        for widths in ((32, 64), (64, 32, 64))
+    ]
+    assert again[0] == again[1]
+    assert len(again[0]) == 2 * 2 * 2 * len(KINDS)
+    assert all(each.change == 0 for each in again[0] if each.step == 0)
+    first = {(each.rule, each.kind): each.size for each in again[0] if (each.width, each.step) == (32, 0)}
+    assert all(first["standard", kind] == first["muP", kind] for kind in KINDS)  # the model itself
+
+
+def test_the_slope_of_a_power_law() -> None:
+    points = [
+        Coordinate(rule="muP", width=width, step=2, kind="logits", size=3.0 * width**0.75, change=5.0)
+        for width in (32, 64, 512)
+    ]
+    assert slopes(points, 2, "size")["muP", "logits"] == pytest.approx(0.75)
+    assert slopes(points, 2, "change")["muP", "logits"] == pytest.approx(0.0)
+    assert slopes(points, 1) == {}
+
+
+def test_what_gives_no_slope_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"widths: found \[64, 64\], wanted two or more"):
+        coordinate_check(LLAMA, ADAMW, widths=(64, 64), n_steps=1, seed=0)
+    with pytest.raises(SpecError, match="steps: found 0, wanted at least 1"):
+        coordinate_check(LLAMA, ADAMW, widths=(64, 128), n_steps=0, seed=0)
