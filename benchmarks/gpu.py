@@ -113,6 +113,16 @@ def batch_of(asked: argparse.Namespace, step: int, rank: int) -> Batch:
     )
 
 
+@dataclass(frozen=True)
+class Count:
+    """What `update` asks of a stream whose losses are finite."""
+
+    batch_tokens: int
+
+    def n_tokens_to(self, step: int) -> int:
+        return step * self.batch_tokens
+
+
 def measured(asked: argparse.Namespace, case: Case) -> dict[str, float]:
     """Return figures of all processes of one case; all ranks call it."""
     spec = segment_of(asked, case)
@@ -135,7 +145,8 @@ def measured(asked: argparse.Namespace, case: Case) -> dict[str, float]:
         found = gradient(
             learner, batch, seed=0, micro_batch_tokens=n_tokens, n_valid=n_tokens * case.parallel.n_row_ranks
         )
-        losses.append(update(learner, None, batch, found, lr=1e-4, grad_clip=1.0).loss)  # type: ignore[arg-type]
+        count: Any = Count(spec.batch_tokens)
+        losses.append(update(learner, count, batch, found, lr=1e-4, grad_clip=1.0).loss)
     seconds = (clock(asked.device) - started) / asked.steps
     tokens_per_s = spec.batch_tokens / seconds
     flops = tokens_per_s * spec.model.flops_per_token(asked.vocab_size, asked.seq_len)

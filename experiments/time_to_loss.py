@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modelfactory import Comparison, Experiment
-from modelfactory.data import Dataset, Files, Jsonl, Split
+from modelfactory.data import Dataset, Jsonl, Split
 from modelfactory.evaluate import BitsPerByte
 from modelfactory.models import GPT2, Decoder, Llama
 from modelfactory.tokens import BPE, Mixture, Part
@@ -20,16 +20,14 @@ SHAKESPEARE = str(Path(__file__).parent / "data" / "shakespeare")
 CONTEXT, BATCH_TOKENS = 64, 12 * 64
 
 
-def texts(source: Files | Jsonl, split: Split) -> Dataset:
+def passages(file: str, split: Split) -> Dataset:
     """One side of the split that nanoGPT makes."""
+    source = Jsonl(root=SHAKESPEARE, pattern=file, text_field="text")
     return Dataset(name="shakespeare", sources=(source,), filters=(), dedup=(), split=split)
 
 
-TRAIN = texts(Files(root=SHAKESPEARE, pattern="train.txt"), Split(part="train", held_out_share=0.0))
-HELD_OUT = texts(
-    Jsonl(root=SHAKESPEARE, pattern="held_out.jsonl", text_field="text"),
-    Split(part="held_out", held_out_share=1.0),
-)
+TRAIN = passages("train.jsonl", Split(part="train", held_out_share=0.0))
+HELD_OUT = passages("held_out.jsonl", Split(part="held_out", held_out_share=1.0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,6 +71,11 @@ def test_batches_hold_whole_sequences() -> None:
         experiment(training=replace(TRAINING, batch_tokens=20))
 
 
+def test_a_batch_below_one_sequence_has_one_remedy() -> None:
+    with pytest.raises(SpecError, match=r"batch_tokens: found 4, .* Use 8\.$"):
+        experiment(training=replace(TRAINING, batch_tokens=4))
+
+
 def test_more_checkpoints_than_steps_are_refused() -> None:
     with pytest.raises(SpecError, match=r"n_checkpoints: found 5 in a run of 4 steps, .* Use 4 or fewer"):
         experiment(training=replace(TRAINING, n_checkpoints=5))

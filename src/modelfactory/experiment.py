@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, fields
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from modelfactory.data import holds_chats
 from modelfactory.errors import ExperimentError, InvalidInput, SpecError, closest
 from modelfactory.evaluate import Task
 from modelfactory.models import Architecture
 from modelfactory.spec import check_types, identity_json, require
-from modelfactory.tokens import BPE, Mixture, TokenizerFile
-from modelfactory.train import Training
+from modelfactory.tokens import BPE, Mixture, Part, TokenizerFile
+from modelfactory.train import FromRun, Training
+from modelfactory.train.start import start_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,18 +63,20 @@ class Experiment:
         yield from self._checkpoint_faults()
         yield from self._task_faults()
         yield from self._leak_faults()
+        yield from self._chat_faults()
+        yield from start_faults(self.name, model=self.model, tokenizer=self.tokenizer, training=self.training)
 
     def _batch_faults(self) -> Iterator[InvalidInput]:
         length, training = self.model.max_seq_len, self.training
         sizes = {f"batch_warmup[{n}].": each.batch_tokens for n, each in enumerate(training.batch_warmup)}
         for place, batch in {"": training.batch_tokens, **sizes}.items():
             if length > 0 and batch % length:
-                below = max(batch // length, 1) * length
+                fewer, more = batch // length * length, (batch // length + 1) * length
                 yield ExperimentError(
                     place=f"{self.name}: training.{place}batch_tokens",
                     found=f"{batch}, which is not divisible by model.max_seq_len {length}",
                     wanted="whole sequences in a batch",
-                    remedy=f"Use {below} or {(batch // length + 1) * length}.",
+                    remedy=f"Use {fewer} or {more}." if fewer else f"Use {more}.",
                 )
 
     def _checkpoint_faults(self) -> Iterator[InvalidInput]:
@@ -96,10 +100,19 @@ class Experiment:
                 remedy="Give one of them another `name`.",
             )
 
+    def _trained_on(self) -> tuple[Part, ...]:
+        """Return the parts of its own mixture, and of those that its start was trained on."""
+        parts = list(self.mixture.parts)
+        start = self.training.start
+        while isinstance(start, FromRun):
+            parts += start.experiment.mixture.parts
+            start = start.experiment.training.start
+        return tuple(parts)
+
     def _leak_faults(self) -> Iterator[InvalidInput]:
         """Refuse an evaluation on documents that training may read as well."""
         for task in self.evaluations:
-            for part in self.mixture.parts:
+            for part in self._trained_on():
                 judged, trained = task.dataset, part.dataset
                 if set(judged.sources) & set(trained.sources) and not disjoint(judged, trained):
                     yield ExperimentError(
@@ -109,6 +122,20 @@ class Experiment:
                         remedy="Give both datasets a Split of equal share and salt, one part 'train', "
                         "the other 'held_out'.",
                     )
+
+    def _chat_faults(self) -> Iterator[InvalidInput]:
+        """Refuse to read conversations as plain text: they are JSON there, which nobody means."""
+        read = {f"evaluations.{task.name}.dataset": task.dataset for task in self.evaluations}
+        if isinstance(self.tokenizer, BPE):
+            read["tokenizer.dataset"] = self.tokenizer.dataset
+        for place, dataset in read.items():
+            if holds_chats(dataset):
+                yield ExperimentError(
+                    place=f"{self.name}: {place}",
+                    found=f"the conversations of {dataset.name!r}",
+                    wanted="texts",
+                    remedy="Conversations are for the mixture; give a dataset of Files, Jsonl or Parquet.",
+                )
 
 
 class _Shown(str):
@@ -216,7 +243,8 @@ def _without_seed(experiment: Experiment) -> tuple[object, ...]:
 
 
 def _identity_without_seed(experiment: Experiment) -> str:
-    training = identity_json(experiment.training).replace(f'"seed":{experiment.training.seed}', '"seed":0')
+    # those of the runs it starts from as well: replicates may start from replicates
+    training = re.sub(r'"seed":\d+', '"seed":0', identity_json(experiment.training))
     parts = (experiment.tokenizer, experiment.mixture, experiment.model, *experiment.evaluations)
     return "\n".join([training, *map(identity_json, parts)])
 

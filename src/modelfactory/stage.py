@@ -134,6 +134,8 @@ class Site:
     """The processes of a training stage."""
     checkpointing: Checkpointing = "none"
     """What a trainer recomputes in the backward pass, to save memory."""
+    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    """Of matrix products on this machine with these threads, by precision; empty where nobody measured it."""
     report: Callable[[Progress], None] = _nobody_listens
     stopping: Callable[[], bool] = _never
     """True once the user asked to stop: raise `errors.Stopped` at the next safe place."""

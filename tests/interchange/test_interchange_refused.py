@@ -93,6 +93,15 @@ def test_a_field_that_cannot_be_represented(folder: Path, fields: dict[str, Any]
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("hidden_size", "32"), ("num_attention_heads", 0), ("num_hidden_layers", 1.0), ("vocab_size", "many")],
+)
+def test_a_size_that_is_no_count(folder: Path, name: str, value: Any) -> None:
+    change_config(folder, **{name: value})
+    refused(folder, f"config.json: {name}: found {json.dumps(value)}", "wanted a whole number above 0")
+
+
 def test_an_empty_field_is_no_fault(folder: Path) -> None:
     change_config(folder, residual_multiplier=None, some_flag=False, rope_scaling=None)
     import_model(folder)

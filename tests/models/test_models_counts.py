@@ -4,11 +4,43 @@ import dataclasses
 import math
 import subprocess
 import sys
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from modelfactory.models import GPT2, Decoder, FeedForward, GatedFeedForward, Llama
+from modelfactory import models
+from modelfactory.models import (
+    GPT2,
+    Bamba,
+    Block,
+    BuildContext,
+    Decoder,
+    Experts,
+    FeedForward,
+    GatedDelta,
+    GatedFeedForward,
+    Gemma2,
+    LatentAttention,
+    LayerNorm,
+    Llama,
+    Mamba2,
+    Mixtral,
+    MultiToken,
+    OLMo2,
+    Qwen2,
+    Qwen3,
+    Qwen3MoE,
+    RMSNorm,
+    Rope,
+)
+from modelfactory.models.lora import Adapted
+from modelfactory.models.modules import initialise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 GPT2_SMALL = GPT2(n_layers=12, d_model=768, n_heads=12, max_seq_len=1024)
 PUBLISHED = {
@@ -38,6 +70,65 @@ PUBLISHED = {
         134_515_008,
     ),
 }
+SMALL: dict[str, Any] = {"n_layers": 2, "d_model": 32, "n_heads": 4, "max_seq_len": 64}
+ROPE = Rope(theta=10_000.0)
+RECURRENT = {
+    "Mamba2": Mamba2(
+        n_heads=8, head_dim=16, state_dim=24, n_groups=2, conv_width=4, conv_bias=True, bias=True,
+        norm_eps=1e-5, chunk=32,
+    ),
+    "GatedDelta": GatedDelta(
+        n_key_heads=2, n_value_heads=4, key_head_dim=8, value_head_dim=16, conv_width=4, norm_eps=1e-5,
+        chunk=32,
+    ),
+}  # fmt: skip
+LLAMA = Llama(**SMALL, n_kv_heads=2, d_ff=40)
+(BLOCK,) = LLAMA.blocks
+
+
+def with_block(**changes: Any) -> Decoder:
+    return dataclasses.replace(LLAMA, blocks=(dataclasses.replace(BLOCK, **changes),))
+
+
+EVERY = {
+    "Llama": LLAMA,
+    "GPT2": GPT2(**SMALL, d_ff=40),
+    "Qwen2": Qwen2(**SMALL, n_kv_heads=2, d_ff=40),
+    "Qwen3": Qwen3(**SMALL, n_kv_heads=2, d_ff=40, head_dim=8),
+    "OLMo2": OLMo2(**SMALL, n_kv_heads=2, d_ff=40),
+    "Gemma2": Gemma2(**SMALL, n_kv_heads=2, d_ff=40, head_dim=8, window=16),
+    "Mixtral": Mixtral(**SMALL, n_kv_heads=2, d_ff=40),
+    "Qwen3MoE": Qwen3MoE(**SMALL, n_kv_heads=2, head_dim=8, d_ff=40, n_experts=8, n_active=2),
+    "Bamba": Bamba(**SMALL, attention_layers=(1,), mamba_heads=4, mamba_head_dim=16, state_dim=8),
+    "latent": with_block(
+        mixer=LatentAttention(
+            n_heads=4,
+            q_rank=12,
+            kv_rank=10,
+            nope_head_dim=8,
+            rope_head_dim=4,
+            v_head_dim=8,
+            rope=ROPE,
+            norm=RMSNorm(eps=1e-5),
+        )
+    ),
+    "gate": with_block(mixer=dataclasses.replace(BLOCK.mixer, gate=True)),
+    "shared expert": with_block(
+        feed_forward=Experts(
+            n_experts=8,
+            n_active=2,
+            expert=BLOCK.feed_forward,
+            shared=BLOCK.feed_forward,
+            shared_gate=True,
+            score="sigmoid",
+            renormalised=True,
+            balance=None,
+        )
+    ),
+    "sandwich of LayerNorms": with_block(norm=LayerNorm(eps=1e-5, bias=True), placement="sandwich"),
+    "multi-token": dataclasses.replace(LLAMA, multi_token=MultiToken(n_extra=1, weight=0.3, block=BLOCK)),
+    **{name: with_block(mixer=mixer) for name, mixer in RECURRENT.items()},
+}
 TINY = {
     "gpt2": GPT2(n_layers=2, d_model=32, n_heads=4, max_seq_len=16),
     "gpt2, no bias, untied": GPT2(
@@ -56,10 +147,104 @@ def test_parameters_are_the_published_ones(name: str) -> None:
     assert model.n_parameters(vocab_size) == published
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", TINY | EVERY)
 def test_formula_counts_what_is_built(name: str) -> None:
-    module = TINY[name].build(97, seed=0)
-    assert sum(parameter.numel() for parameter in module.parameters()) == TINY[name].n_parameters(97)
+    model = (TINY | EVERY)[name]
+    module = model.build(97, seed=0)
+    assert sum(parameter.numel() for parameter in module.parameters()) == model.n_parameters(97)
+
+
+def test_every_family_and_every_layer_is_counted() -> None:
+    """A new one is to be put into EVERY."""
+    families = {name for name in models.__all__ if name[0].isupper() and isfunction(getattr(models, name))}
+    assert families <= {name.partition(",")[0] for name in EVERY}
+    known = {
+        kind
+        for name in models.__all__
+        if isinstance(kind := getattr(models, name), type)
+        and hasattr(kind, "flops_per_token")
+        and dataclasses.is_dataclass(kind)
+    }
+    counted = {type(part) for model in EVERY.values() for part in walked(model)}
+    assert known - {Block, Decoder, Adapted} <= counted
+
+
+def walked(part: Any) -> Iterator[Any]:
+    """Yield a spec and all within it."""
+    yield part
+    inner = (
+        part
+        if isinstance(part, tuple)
+        else [getattr(part, f.name) for f in dataclasses.fields(part)]
+        if dataclasses.is_dataclass(part)
+        else []
+    )
+    for each in inner:
+        yield from walked(each)
+
+
+HEAD = 6 * (32 + 97 * 32)
+"""FLOPs of the last norm and of the head, of EVERY but the exceptions; and PAIR, of two norms."""
+PAIR = 6 * 2 * 32
+GATED = 6 * 3 * 32 * 40
+ATTENTION = 6 * (32 * (4 + 2 * 2) * 8 + 4 * 8 * 32)
+MIXED = 12 * 4 * 8
+"""Of one position seen."""
+BY_HAND = {
+    "Llama": 2 * (ATTENTION + MIXED * 64 + GATED + PAIR) + HEAD,
+    "GPT2": 2 * (6 * (32 * 96 + 96 + 32 * 32 + 32) + MIXED * 64 + 6 * (2 * 32 * 40 + 40 + 32) + 2 * PAIR)
+    + 6 * (2 * 32 + 97 * 32),
+    "Qwen2": 2 * (ATTENTION + 6 * 8 * 8 + MIXED * 64 + GATED + PAIR) + HEAD,
+    "Qwen3": 2 * (ATTENTION + 6 * 2 * 8 + MIXED * 64 + GATED + PAIR) + HEAD,
+    "OLMo2": 2 * (ATTENTION + 6 * (32 + 16) + MIXED * 64 + GATED + PAIR) + HEAD,
+    "Gemma2": 2 * (ATTENTION + GATED + 2 * PAIR) + MIXED * (16 + 64) + HEAD,
+    "Mixtral": 2 * (ATTENTION + MIXED * 64 + 6 * 32 * 8 + 2 * GATED + PAIR) + HEAD,
+    "Qwen3MoE": 2 * (ATTENTION + 6 * 2 * 8 + MIXED * 64 + 6 * 32 * 8 + 2 * GATED + PAIR) + HEAD,
+    "latent": 2
+    * (
+        6 * (32 * (12 + 10 + 4) + 12 * 4 * 12 + 10 * 4 * (8 + 8) + 22 + 32 * 32)
+        + 6 * 4 * (12 + 8) * 64
+        + GATED
+        + PAIR
+    )
+    + HEAD,
+    "gate": 2 * (ATTENTION + 6 * 32 * 32 + MIXED * 64 + GATED + PAIR) + HEAD,
+    "shared expert": 2 * (ATTENTION + MIXED * 64 + 6 * 32 * (8 + 1) + 3 * GATED + PAIR) + HEAD,
+    "multi-token": 3 * (ATTENTION + MIXED * 64 + GATED + PAIR) + 2 * HEAD + 6 * (2 * 32 * 32 + 2 * 32),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_flops_are_those_written_out_by_hand(name: str) -> None:
+    assert EVERY[name].flops_per_token(97, 64) == BY_HAND[name]
+
+
+def test_a_window_counts_where_it_is_shorter_than_the_row() -> None:
+    model = EVERY["Gemma2"]
+    per_token = [model.flops_per_token(97, length) for length in (8, 16, 32)]
+    assert per_token[1] - per_token[0] == MIXED * (8 + 8)
+    assert per_token[2] - per_token[1] == MIXED * 16, "only one of the two layers sees more"
+
+
+def test_experts_that_a_token_does_not_meet_cost_nothing() -> None:
+    few, many = (Mixtral(**SMALL, n_kv_heads=2, d_ff=40, n_experts=n) for n in (4, 8))
+    router = 6 * 32 * 4 * 2
+    assert many.flops_per_token(97, 64) - few.flops_per_token(97, 64) == router
+    assert many.n_parameters(97) - few.n_parameters(97) == 2 * (4 * 3 * 32 * 40 + 4 * 32)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_mixers_cost_what_is_multiplied(name: str) -> None:
+    """Torch counts matrix products; triangular systems, convolutions and vectors make the rest, under 7 %."""
+    layer = RECURRENT[name]
+    d_model, batch, length = 64, 2, 128
+    module = layer.build(BuildContext(d_model=d_model, max_seq_len=length, initial=TINY["gpt2"].initial))
+    initialise(module, 0)
+    x_BTD = torch.randn(batch, length, d_model, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        module(x_BTD, None, None).sum().backward()
+    counted = counter.get_total_flops() / (batch * length)
+    assert 1.0 <= layer.flops_per_token(d_model, length) / counted < 1.07
 
 
 def test_flops_of_gpt2_small_at_1024() -> None:
@@ -122,7 +307,5 @@ def test_specs_need_no_torch() -> None:
 
 
 def test_a_module_of_ones_own_needs_initialise() -> None:
-    from modelfactory.models.modules import initialise
-
     with pytest.raises(TypeError, match="holds parameters but no initialise"):
         initialise(torch.nn.Sequential(torch.nn.Linear(2, 2)), 0)

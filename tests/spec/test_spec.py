@@ -101,6 +101,7 @@ class Growing:
         (lambda: Train(optimizer=Optimizer(lr=1.0), n_steps=1.0), "Train.n_steps", "whole number"),
         (lambda: Train(optimizer=Optimizer(lr=1.0), n_steps=1, betas=[0.1]), "Train.betas", "cannot change"),
         (lambda: Train(optimizer=Optimizer(lr=1.0), n_steps=1, betas=(1.0, math.nan)), "betas[1]", "finite"),
+        (lambda: Named(layer=Sized), "Named.layer", "a Measured"),
         (lambda: Train(optimizer=3, n_steps=1), "Train.optimizer", "a Optimizer"),
         (lambda: Train(optimizer=Optimizer(lr=1.0), n_steps=1, keep=lambda _: True), "keep", "importable"),
         (lambda: Anything(value={"a": 1}), "Anything.value", "cannot change"),

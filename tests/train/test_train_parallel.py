@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from modelfactory.models import GatedFeedForward, Llama
+from modelfactory.models import GatedFeedForward, Llama, QKNorm, RMSNorm
 from modelfactory.models.experts import AuxiliaryBalance, BiasBalance, Experts
 from modelfactory.train import Muon, checkpoint
 from modelfactory.train.stage import open_stream
@@ -27,6 +27,8 @@ ENDS_EARLY = {"n_tokens": 9 * 128 + 50}
 
 _BLOCK = LLAMA.blocks[0]
 _LOCAL = replace(_BLOCK, mixer=replace(_BLOCK.mixer, window=7, softcap=20.0))
+_NORM = QKNorm(norm=RMSNorm(eps=1e-5), over="head")
+_GATED = replace(_BLOCK, mixer=replace(_BLOCK.mixer, gate=True, qk_norm=_NORM))
 _EXPERTS = Experts(
     n_experts=4,
     n_active=2,
@@ -41,6 +43,7 @@ MODELS: dict[str, Any] = {
     "gpt": GPT,
     "deep": Llama(n_layers=3, d_model=32, n_heads=4, max_seq_len=32),
     "windows": replace(LLAMA, blocks=(_BLOCK, _LOCAL)),
+    "gated": replace(LLAMA, blocks=(_GATED,)),
     "experts": replace(LLAMA, blocks=(_BLOCK, replace(_BLOCK, feed_forward=_EXPERTS))),
 }
 
@@ -50,6 +53,7 @@ ON_2 = [
     ("shard=2", "experts"),
     ("tensor=2", "llama"),
     ("tensor=2", "gpt"),
+    ("tensor=2", "gated"),
     ("context=2", "windows"),
     ("context=2", "gpt"),
     ("expert=2", "experts"),
@@ -58,6 +62,7 @@ ON_4 = [
     ("data=4", "gpt"),
     ("data=2,shard=2", "llama"),
     ("shard=2,tensor=2", "llama"),
+    ("shard=2,tensor=2", "gated"),
     ("data=2,tensor=2", "gpt"),
     ("shard=2,context=2", "windows"),
     ("tensor=2,context=2", "deep"),

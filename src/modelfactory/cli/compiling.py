@@ -60,15 +60,30 @@ def measured_speed(store: Store) -> dict[str, Any]:
     return known
 
 
-def _measured() -> dict[str, Any]:
+def known_peaks(store: Store, threads: int) -> dict[str, float]:
+    """Return the matrix-product peak of `threads` threads by precision, or nothing if it was not measured.
+
+    It was measured with some number of threads; with fewer, it is taken to be in proportion.
+    """
+    known: dict[str, Any] | None = store.cache_get(KEY)
+    if known is None or not known.keys() >= NEEDED:
+        return {}
+    share = min(1.0, threads / known.get("threads", threads))
+    return {name: share * known[f"{name}_peak_flops_per_s"] for name in ("bf16", "fp32")}
+
+
+def measured_peaks() -> dict[str, Any]:
+    """Return the matrix-product peaks alone, in a few seconds: there may be no workspace to keep more in."""
+    return _measured("product_peaks()")
+
+
+def _measured(call: str = "measure(compiled=True)") -> dict[str, Any]:
     """Measure in a process of its own, which leaves no torch and no threads behind in this one.
 
     Raises:
         WorkFailed: it ended badly, with the last line of what it wrote.
     """
-    program = (
-        "import json; from modelfactory.train.speed import measure; print(json.dumps(measure(compiled=True)))"
-    )
+    program = f"import json; from modelfactory.train import speed; print(json.dumps(speed.{call}))"
     answer = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     if answer.returncode:
         last = (answer.stderr.strip().splitlines() or ["no output"])[-1]

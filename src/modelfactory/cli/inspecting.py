@@ -229,6 +229,12 @@ def _stream(arguments: argparse.Namespace, checkpoint: Path, tokenizer: Path, pr
     return model.stream(prompt, sampling)
 
 
+def step_of(role: str) -> int:
+    """Return the step in a role such as `train@200`, 0 where it has none; roles are stored by name."""
+    step = role.rpartition("@")[2]
+    return int(step) if step.isdecimal() else 0
+
+
 def stored_checkpoint(store: Store, name: str) -> tuple[Path, Path]:
     """Return the folders of a training or import stage and of its tokenizer.
 
@@ -241,7 +247,8 @@ def stored_checkpoint(store: Store, name: str) -> tuple[Path, Path]:
     """
     named = _named(store, name)
     if named is not None:
-        trained = [fp for role, fp in named.stages.items() if role.startswith("train@") or role == "import"]
+        roles = [role for role in named.stages if role.startswith("train@") or role == "import"]
+        trained = [named.stages[role] for role in sorted(roles, key=step_of)]
         stored = store.states(trained)
         found = next((fp for fp in reversed(trained) if fp in stored), "")
     else:

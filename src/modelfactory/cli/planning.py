@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
 from rich.table import Table
 from rich.text import Text
 
@@ -84,6 +85,7 @@ def plan_json(made: Plan) -> dict[str, Any]:
             "seconds": totals.seconds,
             "seconds_measured": totals.seconds_measured,
             "disk_bytes": totals.disk_bytes,
+            "memory_bytes": totals.memory_bytes,
         },
         "assumptions": list(made.assumptions),
     }
@@ -143,7 +145,21 @@ def totals_lines(made: Plan) -> list[str]:
     ]
     if made.count("stored") < len(made.stages):
         lines.append(f"about {duration(totals.seconds)} ({guess}), {size(totals.disk_bytes)} of disk")
+    lines.extend(_memory_lines(totals.memory_bytes, psutil.virtual_memory().total))
     lines.extend(f"  {line}" for line in made.assumptions)
+    return lines
+
+
+def _memory_lines(needed: int, present: int) -> list[str]:
+    """Say what training takes at most, and warn where that is more than the machine has."""
+    if needed == 0:
+        return []
+    lines = [f"training takes about {size(needed)} of memory at most (default micro-batch, one process)"]
+    if needed > present:
+        lines.append(
+            f"WARNING: that is more than the {size(present)} of this machine. Use --micro-batch-tokens, "
+            "--checkpointing full, a smaller model, or another machine."
+        )
     return lines
 
 

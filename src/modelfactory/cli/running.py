@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelfactory.cli.answer import Answer
-from modelfactory.cli.compiling import wants_compile
+from modelfactory.cli.compiling import known_peaks, wants_compile
 from modelfactory.cli.planning import totals_lines
 from modelfactory.cli.setting import Setting, planned, say
 from modelfactory.engine import LocalEngine
@@ -123,17 +123,19 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
     for experiment in setting.plan.experiments:
         stages = setting.plan.roles[experiment.name]
         store.name_experiment(experiment.name, str(setting.study.file), canonical_json(experiment), stages)
+    threads = max(arguments.threads // arguments.jobs, 1)
+    is_compiled = wants_compile(arguments.compile, setting.plan, store)
     options = RunOptions(
         retries=arguments.retries,
         on_stale=arguments.on_stale,
         micro_batch_tokens=arguments.micro_batch_tokens,
-        compile=wants_compile(arguments.compile, setting.plan, store),
+        compile=is_compiled,
         device=arguments.device,
         parallel=_parallel(arguments.parallel, setting.plan),
         checkpointing=arguments.checkpointing,
+        peak_flops_per_s=known_peaks(store, threads) if arguments.device == "cpu" else {},
         sys_path=(str(setting.study.folder),),
     )
-    threads = max(arguments.threads // arguments.jobs, 1)
     with (
         LocalEngine(jobs=arguments.jobs, threads_total=threads * arguments.jobs) as engine,
         _live(arguments) as live,

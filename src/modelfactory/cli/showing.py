@@ -40,12 +40,14 @@ def how_far(progress: Mapping[str, Any]) -> str:
     total = progress.get("total") or 0
     parts = [f"{unit.removesuffix('s')} {progress.get('done', 0):,}" + (f"/{total:,}" if total else "")]
     metrics = dict(progress.get("metrics") or {})
-    tokens_per_s = metrics.pop("tokens_per_s", None)
+    tokens_per_s, mfu = metrics.pop("tokens_per_s", None), metrics.pop("mfu", None)
     parts += [f"{name} {value:.4g}" for name, value in list(metrics.items())[:3]]
     if progress.get("rate"):
         parts.append(f"{progress['rate']:.4g} {unit}/s")
     elif tokens_per_s is not None:
         parts.append(f"{tokens_per_s:.4g} tokens/s")
+    if mfu is not None:
+        parts.append(f"MFU {mfu:.1%}")
     return ", ".join(parts)
 
 
@@ -98,7 +100,9 @@ def experiment_lines(store: Store, named: NamedExperiment) -> list[str]:
         n_stored = sum(fingerprint in stored for _, fingerprint in before)
         lines.append(f"... {len(before)} stages before, {n_stored} stored")
     lines += [f"{fp[:10]} {'stored' if fp in stored else 'to run'}  {role}" for role, fp in shown]
-    steps = [role.split("@")[1] for role, fp in roles if role.startswith("train@") and fp in stored]
+    steps = sorted(
+        int(role.split("@")[1]) for role, fp in roles if role.startswith("train@") and fp in stored
+    )
     for role, fp in roles:
         if steps and role.endswith(f"@{steps[-1]}") and not role.startswith("train@"):
             lines += [f"{role}  {text}" for text in list(results(store.stage_dir(fp)))[:2]]

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from modelfactory.cli.answer import Answer
-from modelfactory.cli.compiling import measured_speed
+from modelfactory.cli.compiling import measured_peaks, measured_speed
 from modelfactory.cli.setting import existing_store, maybe_store
 from modelfactory.data import lake
 from modelfactory.errors import CommandError, closest
@@ -22,6 +22,7 @@ from modelfactory.report.numbers import size
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
     from pathlib import Path
 
     from rich.console import Console
@@ -112,6 +113,7 @@ def doctor(arguments: argparse.Namespace) -> Answer:
     with maybe_store(arguments.workspace, create=False) as store:
         if store is None:
             checks.append(Check(name="workspace", good=True, found="none yet"))
+            checks.append(_peaks())
         else:
             checks.extend([*_database(store), *_stages(store, arguments), _speed(store)])
     data = {"checks": [check.to_json() for check in checks], "good": all(check.good for check in checks)}
@@ -184,13 +186,20 @@ def _stages(store: Store, arguments: argparse.Namespace) -> list[Check]:
     ]
 
 
+def _peaks() -> Check:
+    return Check(name="speed", good=True, found=_product(measured_peaks()))
+
+
+def _product(speed: Mapping[str, Any]) -> str:
+    """Say what MFU is measured against."""
+    bf16, fp32 = (speed[f"{name}_peak_flops_per_s"] / 1e9 for name in ("bf16", "fp32"))
+    return f"matrix product {bf16:,.0f} GFLOP/s in bf16, {fp32:,.0f} in fp32"
+
+
 def _speed(store: Store) -> Check:
     speed = measured_speed(store)
-    bf16, fp32 = (speed[f"{name}_peak_flops_per_s"] / 1e9 for name in ("bf16", "fp32"))
-    found = (
-        f"matrix product {bf16:,.0f} GFLOP/s in bf16, {fp32:,.0f} in fp32; "
-        f"training is faster in {speed['faster_precision']}; torch.compile {speed['compile_speedup']:.2f} x"
-    )
+    faster, gain = speed["faster_precision"], speed["compile_speedup"]
+    found = f"{_product(speed)}; training is faster in {faster}; torch.compile {gain:.2f} x"
     return Check(name="speed", good=True, found=found)
 
 

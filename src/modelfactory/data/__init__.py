@@ -6,6 +6,7 @@ it back.
 """
 
 from modelfactory.data import lake
+from modelfactory.data.chats import holds_chats
 from modelfactory.data.checks import check_dataset
 from modelfactory.data.dataset import Dataset, Source
 from modelfactory.data.dedup import ExactDedup
@@ -19,10 +20,11 @@ from modelfactory.data.filters import (
 )
 from modelfactory.data.pins import MemoryCache, Pin, PinCache, PinnedFile, pin, pin_file
 from modelfactory.data.reading import read_documents
-from modelfactory.data.sources import Files, Jsonl, Parquet, python_standard_library
+from modelfactory.data.sources import Chats, Files, Jsonl, Parquet, python_standard_library
 from modelfactory.data.split import Split
 
 __all__ = [
+    "Chats",
     "Dataset",
     "ExactDedup",
     "Files",
@@ -41,6 +43,7 @@ __all__ = [
     "Source",
     "Split",
     "check_dataset",
+    "holds_chats",
     "lake",
     "pin",
     "pin_file",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from modelfactory.data.chats import check_sources
 from modelfactory.data.dedup import ExactDedup
 from modelfactory.data.filters import Filter
 from modelfactory.data.sources import Source
@@ -38,6 +39,7 @@ class Dataset:
             wanted="every source once",
             remedy="To weigh documents, give a Mixture several parts.",
         )
+        check_sources(self.sources)
 
 
 __all__ = ["Dataset", "Source"]

@@ -9,10 +9,11 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from modelfactory.data.chats import canonical
 from modelfactory.data.checks import too_large
 from modelfactory.data.documents import NO_TEXT, NOT_UTF8, Document
 from modelfactory.data.opening import not_utf8, require_utf8, verified
-from modelfactory.data.sources import Files, Jsonl
+from modelfactory.data.sources import Chats, Files, Jsonl
 from modelfactory.errors import SourceError, closest
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def _read_file(source: Source, path: Path, file: PinnedFile, name: str) -> Itera
     with verified(path, file.sha256) as stream:
         if isinstance(source, Files):
             yield _whole(_bounded(stream.read, source, str(path)), source, path, name, file.path)
-        elif isinstance(source, Jsonl):
+        elif isinstance(source, Jsonl | Chats):
             yield from _lines(stream, source, path, name, file.path)
         else:
             yield from _rows(stream, source, path, name, file.path)
@@ -58,7 +59,7 @@ def _whole(content: bytes, source: Files, path: Path, name: str, relative: str) 
     return Document(name, relative, text, flaw)
 
 
-def _decoded(content: bytes, source: Files | Jsonl, path: Path, offset: int) -> tuple[str, str]:
+def _decoded(content: bytes, source: Files | Jsonl | Chats, path: Path, offset: int) -> tuple[str, str]:
     """Return text and flaw, by the policy of the source."""
     try:
         return content.decode("utf-8"), ""
@@ -68,7 +69,9 @@ def _decoded(content: bytes, source: Files | Jsonl, path: Path, offset: int) -> 
         return content.decode("utf-8", errors="replace"), NOT_UTF8 if source.not_utf8 == "drop" else ""
 
 
-def _lines(stream: IO[bytes], source: Jsonl, path: Path, name: str, relative: str) -> Iterator[Document]:
+def _lines(
+    stream: IO[bytes], source: Jsonl | Chats, path: Path, name: str, relative: str
+) -> Iterator[Document]:
     offset = 0
     for number in itertools.count(1):
         raw = _bounded(stream.readline, source, f"{path}, line {number:,}")
@@ -85,7 +88,7 @@ def _lines(stream: IO[bytes], source: Jsonl, path: Path, name: str, relative: st
 class _Line(NamedTuple):
     """Where in a file of JSON lines we are, for errors."""
 
-    source: Jsonl
+    source: Jsonl | Chats
     path: Path
     number: int
     offset: int
@@ -111,6 +114,8 @@ class _Line(NamedTuple):
             raise self._error(f"no JSON ({error})", "one JSON object on each line") from None
         if not isinstance(value, dict):
             raise self._error(f"a JSON {type(value).__name__}", "a JSON object")
+        if isinstance(self.source, Chats):
+            return canonical(value, self._error)
         field = self.source.text_field
         if field not in value:
             raise self._error("an object without it", f"the field {field!r}", closest(field, map(str, value)))

@@ -94,7 +94,39 @@ class Parquet:
         _require_field(self, self.text_field)
 
 
-Source = Files | Jsonl | Parquet
+@dataclass(frozen=True, kw_only=True)
+class Chats:
+    """Files of JSON lines, each line one conversation; `.gz` and `.zst` are decompressed.
+
+    A line is an object whose `messages` are objects of `role` and `content`: a `system` message or none, then
+    `user` and `assistant` by turns, at least one of each, none empty. Its other fields are left out. All else
+    is refused by file and line. The text of the document is the messages as JSON, so that equal conversations
+    are equal documents; filters and deduplication see that text.
+    """
+
+    root: str = not_identity()
+    """Folder; relative to the working directory of the plan. Where it lies is no part of what is in it."""
+    pattern: str
+    """Matched against paths below `root`: `*`, `?`, `[abc]` within a name, `**/` for any folders."""
+    exclude: tuple[str, ...] = ()
+    """Patterns of paths to leave out."""
+    template: str | None = not_identity(default=None)
+    """File of the template that turns conversations into tokens: Jinja, or a `tokenizer_config.json` with a
+    `chat_template`. None: the one that lies beside the experiment's `TokenizerFile`. Its content is part of
+    the identity of the tokens, not of the documents."""
+    not_utf8: NotUtf8 = "refuse"
+    max_document_bytes: int = not_identity(default=MAX_DOCUMENT_BYTES)
+    """Refuse, by file and number, a line that is longer; 1 to 2**31 - 1."""
+
+    def __post_init__(self) -> None:
+        """Check types and patterns."""
+        check_types(self)
+        _require_patterns(self, (self.pattern, *self.exclude))
+        _require_size(self, self.max_document_bytes)
+        require(self.template != "", place="Chats.template", found=self.template, wanted="a file, or None")
+
+
+Source = Files | Jsonl | Parquet | Chats
 
 
 def python_standard_library(*, with_tests: bool = True) -> Files:

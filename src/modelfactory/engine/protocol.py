@@ -46,6 +46,7 @@ class Job:
     parallel: Parallel = field(default_factory=Parallel)
     """Processes that the worker starts for a training stage."""
     checkpointing: Checkpointing = "none"
+    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
     affinity: str = ""
     """Fingerprint of the stage whose live state this one continues; a worker that ran it is preferred."""
     sys_path: tuple[str, ...] = ()

@@ -118,6 +118,7 @@ def _site(job: Job, channel: Channel, warm: dict[str, Any]) -> Site:
         device=job.device,
         parallel=job.parallel,
         checkpointing=job.checkpointing,
+        peak_flops_per_s=job.peak_flops_per_s,
         report=Reporter(job, channel),
         stopping=lambda: channel.is_stopped(job),
         warm=warm,

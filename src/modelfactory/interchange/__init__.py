@@ -12,11 +12,13 @@ from modelfactory.interchange.gguf_writing import export_gguf
 from modelfactory.interchange.imported import Imported
 from modelfactory.interchange.importing import import_model, tokenizer_of
 from modelfactory.interchange.stage import ImportedModel
+from modelfactory.interchange.starting import architecture_of
 
 __all__ = [
     "FAMILIES",
     "Imported",
     "ImportedModel",
+    "architecture_of",
     "export_gguf",
     "export_hugging_face",
     "export_stage",

@@ -64,6 +64,17 @@ class Config:
             raise self.fault(name, "nothing", "a value: the architecture does not follow without it")
         return found
 
+    def count(self, name: str) -> int:
+        """Return a whole number above 0 that must be there.
+
+        Raises:
+            SourceError: it is not.
+        """
+        found = self.need(name)
+        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+            raise self.fault(name, json.dumps(found, default=str), "a whole number above 0")
+        return found
+
     def only(self, name: str, *allowed: Any, absent: Any = None) -> Any:
         """Return a field that may have few values, `absent` standing for a missing one.
 

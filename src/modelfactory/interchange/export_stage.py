@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from modelfactory.interchange.exporting import Dtype, export_hugging_face
 from modelfactory.interchange.gguf_writing import export_gguf
 from modelfactory.interchange.safetensors_files import MAX_SHARD_BYTES
-from modelfactory.spec import from_json
 from modelfactory.tokens import load_tokenizer
-from modelfactory.train.loading import load_model, model_facts
+from modelfactory.train.loading import load_architecture, load_model, model_facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +41,7 @@ def export_stage(
         The name of the architecture there.
     """
     facts = model_facts(checkpoint)
-    spec, module = from_json(facts["architecture"]), load_model(checkpoint)
+    spec, module = load_architecture(checkpoint), load_model(checkpoint)
     read = load_tokenizer(tokenizer)
     told = _told(facts, lineage) | {"prefix_id": facts.get("prefix_id", read.eos_id)}
     options: dict[str, Any] = {"dtype": dtype, "licence": licence, "facts": told}
@@ -61,5 +60,5 @@ def _told(facts: dict[str, Any], lineage: str | None) -> dict[str, Any]:
         }
     else:
         training = {"imported from": f"{imported['format']}, {imported['dtype']}; not trained further"}
-    template = None if imported is None else imported.get("chat_template")
+    template = facts.get("chat_template") if imported is None else imported.get("chat_template")
     return {"training": training, "lineage": lineage, "chat_template": template}

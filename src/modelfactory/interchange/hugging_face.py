@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from modelfactory.interchange.family import Family
+    from modelfactory.models import Decoder
 
 
 def import_hugging_face(
@@ -27,13 +28,9 @@ def import_hugging_face(
         SourceError: an architecture or a field that is not known; weights that are missing, left over, cut
             off or of another shape; a vocabulary smaller than the tokenizer's.
     """
-    fields = read_json(folder / CONFIG)
+    spec, vocab_size, family = outline(folder)
     place = str(folder / CONFIG)
-    family = _family(fields, place)
-    config = Config(fields, place)
-    vocab_size = int(config.need("vocab_size"))
-    spec = family.decoder(config)
-    tokenizer = read_tokenizer(folder, fields, eos_token) if with_tokenizer else None
+    tokenizer = read_tokenizer(folder, read_json(folder / CONFIG), eos_token) if with_tokenizer else None
     check_vocabulary(tokenizer, vocab_size, place)
     with SafetensorsFolder(folder) as weights:
         pairings = family.pairings(spec, vocab_size)
@@ -46,6 +43,20 @@ def import_hugging_face(
         "chat_template": chat_template(folder),
     }
     return Imported(spec=spec, vocab_size=vocab_size, state=state, tokenizer=tokenizer, facts=facts)
+
+
+def outline(folder: Path) -> tuple[Decoder, int, Family]:
+    """Return what config.json alone says: the model, the rows of its vocabulary, and the family.
+
+    Raises:
+        SourceError: an architecture or a field that is not known.
+    """
+    fields = read_json(folder / CONFIG)
+    place = str(folder / CONFIG)
+    family = _family(fields, place)
+    config = Config(fields, place)
+    vocab_size = int(config.need("vocab_size"))
+    return family.decoder(config), vocab_size, family
 
 
 def _family(fields: dict[str, Any], place: str) -> Family:

@@ -148,11 +148,13 @@ def how_far(row: Row) -> str:
 
 def _measured(found: Progress) -> Iterable[str]:
     metrics = dict(found.metrics)
-    speed = metrics.pop("tokens_per_s", None)
+    speed, mfu = metrics.pop("tokens_per_s", None), metrics.pop("mfu", None)
     for name, value in itertools.islice(metrics.items(), 3):
         yield f"{name} {value:.4g}"
     if speed is not None:
         yield f"{speed:,.0f} tokens/s"
+        if mfu is not None:
+            yield f"MFU {mfu:.1%}"
     elif found.rate > 0:
         yield f"{found.rate:,.3g} {found.unit}/s"
 

@@ -68,7 +68,7 @@ class Pass:
 
 def kept_by_norm(norm: Norm, width: int, how: Pass) -> Kept:
     """Return what a norm keeps: its input, and uncompiled RMSNorm its output before the gain as well."""
-    is_twice = isinstance(norm, RMSNorm) and not norm.unit_offset and not how.is_compiled
+    is_twice = isinstance(norm, RMSNorm) and not how.is_compiled
     return Kept(wide=width * (2 if is_twice else 1) + 1)
 
 
@@ -78,13 +78,15 @@ def kept_by_layer(layer: Layer, d_model: int, how: Pass) -> Kept:
     A layer of your own may have `kept_numbers(d_model, how) -> Kept`. One without it is taken for a
     feed-forward of as many parameters as a token meets: an input and, of each matrix, an output.
     """
+    found: Kept
     own = getattr(layer, "kept_numbers", None)
     if own is not None:
-        found: Kept = own(d_model, how)
+        found = own(d_model, how)
         return found
     for kind, formula in _FORMULAS:
         if isinstance(layer, kind):
-            return formula(layer, d_model, how)
+            found = formula(layer, d_model, how)
+            return found
     n_active = getattr(layer, "n_active_parameters", layer.n_parameters)(d_model)
     return Kept(product=d_model + n_active / d_model)
 
@@ -115,10 +117,12 @@ def _attention(layer: Attention, d_model: int, how: Pass) -> Kept:
     n_keys = 2 * window if in_blocks and window is not None else how.seq_len
     if layer.softcap is not None:
         scores = layer.n_heads * n_keys
-        return kept.plus(Kept(product=2 * A + (4 if in_blocks else 2) * K + scores, wide=2 * scores))
+        weights = scores if how.is_bf16 else 0  # in fp32 the softmax's own output is used as it is
+        return kept.plus(Kept(product=2 * A + (4 if in_blocks else 2) * K + weights, wide=2 * scores))
     if in_blocks:
         return kept.plus(Kept(product=2 * A + 4 * K + n_keys, wide=layer.n_heads))
-    return kept.plus(Kept(product=layer.qkv_dim + turned + A, wide=layer.n_heads))
+    mask = 0.0 if window is None else how.seq_len / how.n_rows  # one for all rows
+    return kept.plus(Kept(product=layer.qkv_dim + turned + A + mask, wide=layer.n_heads))
 
 
 def _qk_norm(layer: Attention, width: int, how: Pass) -> Kept:
@@ -142,11 +146,15 @@ def _latent(layer: LatentAttention, d_model: int, how: Pass) -> Kept:
     ranks = layer.kv_rank + (layer.q_rank or 0)
     queries, values = layer.n_heads * layer.qk_head_dim, layer.n_heads * layer.v_head_dim
     norms = kept_by_norm(layer.norm, ranks, how)
+    if not how.is_bf16:  # no copy in float32: the norm's input is a view of the whole projection
+        norms = norms.plus(Kept(wide=layer.q_inward + layer.kv_rank + layer.rope_head_dim - ranks))
     if how.keeps_weights(layer.n_heads):
         weights = layer.n_heads * _mean_keys_of_query_blocks(how.seq_len, None)
         return norms.plus(Kept(product=d_model + ranks + 2 * queries + 2 * values + weights, wide=weights))
-    is_padded = layer.qk_head_dim > layer.v_head_dim  # torch's kernels want values as wide as queries
-    mixed = 4 * queries + values if is_padded else 2 * queries + 2 * values
+    if layer.qk_head_dim > layer.v_head_dim:  # torch's kernels want values as wide as queries: padded copies
+        mixed = 4 * queries + values
+    else:
+        mixed = 2 * queries + 2 * values + layer.n_heads * layer.nope_head_dim
     return norms.plus(Kept(product=d_model + ranks + mixed, wide=layer.n_heads))
 
 
@@ -155,29 +163,32 @@ def _experts(layer: Experts, d_model: int, how: Pass) -> Kept:
     each = kept_by_layer(layer.expert, d_model, how).times(layer.n_active)
     shared = Kept() if layer.shared is None else kept_by_layer(layer.shared, d_model, how)
     routed = Kept(product=layer.n_active * d_model, wide=d_model + layer.n_experts + 10 * layer.n_active)
-    return each.plus(shared, routed)
+    twice = Kept(product=0 if how.is_bf16 or layer.shared is None else -d_model)  # one input for both
+    return each.plus(shared, routed, twice)
 
 
 def _mamba2(layer: Mamba2, d_model: int, how: Pass) -> Kept:
     """The scan is in float32: matrices within each chunk, a state for each chunk, and the gated norm."""
-    H, inner, groups = layer.n_heads, layer.inner_dim, layer.n_groups * layer.state_dim
-    L = min(layer.chunk, how.seq_len)
-    states = 4 * inner * layer.state_dim / L
+    H, inner, L = layer.n_heads, layer.inner_dim, min(layer.chunk, how.seq_len)
     within = L * (2 * H + layer.n_groups)
-    scanned = Kept(product=2 * layer.conv_dim + inner, wide=layer.conv_dim)
-    return scanned.plus(
-        Kept(product=d_model, wide=8 * inner + 4 * groups + 5 * H + within + states + inner)
-    )
+    states = 2 * inner * layer.state_dim / L
+    gate = inner if how.is_bf16 else layer.in_dim  # a copy in float32, or a view of the whole projection
+    wide = layer.conv_dim + 7 * inner + gate + 2 * layer.n_groups * layer.state_dim + 5 * H + within + states
+    return Kept(product=d_model + 2 * layer.conv_dim + inner, wide=wide)
 
 
 def _gated_delta(layer: GatedDelta, d_model: int, how: Pass) -> Kept:
     """As Mamba-2, and a triangular system for each chunk."""
     L, H, K = min(layer.chunk, how.seq_len), layer.n_value_heads, layer.n_key_heads
     keys, values = H * layer.key_head_dim, layer.value_dim
-    states = 2 * H * layer.key_head_dim * layer.value_head_dim / L
     within = L * (4 * H + 2 * K)
-    wide = within + states + 10 * values + 6 * keys + 6 * layer.key_dim + 12 * H + layer.conv_dim
-    return Kept(product=d_model + 2 * layer.conv_dim + 2 * values, wide=wide)
+    states = 3 * keys * layer.value_head_dim / L
+    wide = within + states + layer.conv_dim + 8 * values + 2 * layer.key_dim + 4 * keys + 7 * H + 2 * K
+    if how.is_bf16:  # copies in float32, where else whole projections are viewed; two copies of the input
+        narrow, wide = 2 * d_model, wide + 2 * layer.key_dim + values
+    else:
+        narrow, wide = d_model, wide + 2 * layer.conv_dim + values
+    return Kept(product=narrow + layer.conv_dim + values, wide=wide)
 
 
 _FORMULAS: tuple[tuple[type[Any], Any], ...] = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from modelfactory.models.llama import Llama
 from modelfactory.models.mamba2 import Mamba2
+from modelfactory.spec import require
 
 if TYPE_CHECKING:
     from modelfactory.models.attention import Attention, Rope
@@ -36,6 +37,13 @@ def Bamba(
     Half of each head's dimensions turn. The published 9B has attention in layers 9, 18 and 27 of 32. Further
     options are those of `Llama`: n_kv_heads, d_ff, rope_scaling, tied.
     """
+    inside = all(0 <= n < n_layers for n in attention_layers)
+    require(
+        inside and len(set(attention_layers)) == len(attention_layers),
+        place="Bamba.attention_layers",
+        found=attention_layers,
+        wanted=f"each between 0 and {n_layers - 1}, and once",
+    )
     own: dict[str, Any] = {"rope_theta": rope_theta, "norm_eps": norm_eps}
     decoder = Llama(
         n_layers=n_layers, d_model=d_model, n_heads=n_heads, max_seq_len=max_seq_len, **own, **options

@@ -73,20 +73,24 @@ class _Sum(torch.autograd.Function):
         softcap: float | None,
     ) -> torch.Tensor:
         products_VD = head_VD.to(kind)
-        losses, grads_CD, grad_head_VD = [], [], torch.zeros_like(head_VD)
+        losses, grads_CD = [], []
+        is_frozen = not head_VD.requires_grad
+        grad_head_VD = None if is_frozen else torch.zeros_like(head_VD)
         for x_CD, labels_C in _chunks(x_ND.to(kind), labels_N, head_VD):
             logits_CV = _logits(x_CD, products_VD, scale, softcap)
             losses.append(_losses(logits_CV, labels_C).sum())
             grad_CV = _gradient(logits_CV, labels_C, scale, softcap).to(kind)
             grads_CD.append(grad_CV @ products_VD)
-            grad_head_VD += grad_CV.T @ x_CD
+            if grad_head_VD is not None:
+                grad_head_VD += grad_CV.T @ x_CD
         ctx.save_for_backward(torch.cat(grads_CD).to(x_ND.dtype), grad_head_VD)
         return torch.stack(losses).sum()
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad_ND, grad_VD = ctx.saved_tensors
-        return grad_ND * grad.to(grad_ND.dtype), grad_VD * grad.to(grad_VD.dtype), None, None, None, None
+        to_head = None if grad_VD is None else grad_VD * grad.to(grad_VD.dtype)
+        return grad_ND * grad.to(grad_ND.dtype), to_head, None, None, None, None
 
 
 def _chunks(

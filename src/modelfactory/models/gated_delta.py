@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelfactory.models.checks import require_positive
+from modelfactory.models.matrices import Matrix
 from modelfactory.models.recurrent_checks import require_chunk
 from modelfactory.spec import check_types, not_identity, require
 
@@ -90,6 +91,11 @@ class GatedDelta:
         scores = 12 * length * Q * self.n_key_heads
         values = (3 * length * (Q + V) + 6 * length * V + 18 * Q * V) * self.n_value_heads
         return 6 * self.n_parameters(d_model) + scores + values
+
+    def matrices(self, d_model: int) -> dict[str, Matrix]:
+        """Return those that adapters may be added to, by name."""
+        rows = (self.key_dim, self.key_dim, self.value_dim, self.value_dim)
+        return {"in_qkvz": Matrix(d_model, rows), "out": Matrix(self.value_dim, (d_model,))}
 
     def build(self, context: BuildContext) -> torch.nn.Module:
         """Return the module."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from modelfactory.models.architecture import Norm
 from modelfactory.models.attention import Rope, require_even_turns
 from modelfactory.models.checks import require_positive
+from modelfactory.models.matrices import Matrix
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
@@ -86,6 +87,18 @@ class LatentAttention:
         """Return 6 for each parameter, and 6 * seq_len for each dimension of all queries and all values."""
         mixed = self.n_heads * (self.qk_head_dim + self.v_head_dim)
         return 6 * self.n_parameters(d_model) + 6 * mixed * seq_len
+
+    def matrices(self, d_model: int) -> dict[str, Matrix]:
+        """Return those that adapters may be added to, by name."""
+        n_heads, kv_dim = self.n_heads, self.nope_head_dim + self.v_head_dim
+        found = {
+            "inward": Matrix(d_model, (self.q_inward, self.kv_rank, self.rope_head_dim)),
+            "kv_up": Matrix(self.kv_rank, (n_heads * kv_dim,)),
+            "out": Matrix(n_heads * self.v_head_dim, (d_model,)),
+        }
+        if self.q_rank is not None:
+            found["q_up"] = Matrix(self.q_rank, (n_heads * self.qk_head_dim,))
+        return found
 
     def build(self, context: BuildContext) -> torch.nn.Module:
         """Return the module."""

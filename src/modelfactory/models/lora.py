@@ -1,4 +1,4 @@
-"""Low-rank adapters: small matrices that are trained beside frozen ones (Hu et al. 2021, arXiv 2106.09685)."""
+"""Low-rank adapters: small matrices that are trained beside frozen ones (Hu et al. 2021, 2106.09685)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from modelfactory.errors import closest
 from modelfactory.models.architecture import Architecture
 from modelfactory.models.checks import require_positive
 from modelfactory.models.decoder import Decoder
-from modelfactory.models.matrices import Matrix
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from modelfactory.models.matrices import Matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +22,8 @@ class LoRA:
     """What is added to a frozen matrix W: y = W x + alpha / rank * B A x (section 4.1, equation 3).
 
     B starts at 0, so that at first nothing is changed. A is drawn evenly from -1 / sqrt(columns) to
-    1 / sqrt(columns), as in the authors' code, where the paper has a Gaussian of no stated width. Where W holds
-    several matrices, such as queries, keys and values, each gets A and B of its own, as in the paper.
+    1 / sqrt(columns), as in the authors' code, where the paper has a Gaussian of no stated width. Where W
+    holds several matrices, such as queries, keys and values, each gets A and B of its own, as in the paper.
     """
 
     rank: int
@@ -30,8 +31,8 @@ class LoRA:
     alpha: float
     """Divided by the rank it multiplies what is added."""
     targets: tuple[str, ...] | Literal["all"] = "all"
-    """Names of the matrices, such as qkv, out, gate_up, up or down, in every layer; "all" leaves out only what
-    is no matrix between hidden vectors: embedding, head, experts, routers."""
+    """Names of the matrices, such as qkv, out, gate_up, up or down, in every layer; "all" takes every one
+    that `matrices_of` names, which are never embedding, head, experts or routers."""
 
     def __post_init__(self) -> None:
         """Refuse a rank below 1, no strength, and no or repeated targets."""
@@ -77,7 +78,7 @@ class Adapted:
             place="Adapted.base",
             found=type(self.base).__name__,
             wanted="a model with matrices that can be adapted, and has no adapters yet",
-            remedy="Use a Decoder of attention or dense feed-forwards, or give the architecture `matrices()`.",
+            remedy="Use a Decoder with attention or dense feed-forwards, or give it `matrices()`.",
         )
         self._check_targets(sorted({_last(name) for name in known}))
         for name, matrix in self.matrices().items():
@@ -131,7 +132,7 @@ class Adapted:
         return whole - parameters // 3 + 6 * self.n_trainable(vocab_size)
 
     def build(self, vocab_size: int, seed: int) -> Any:
-        """Return the module of `base` with adapters, of which A follows from `seed`; only they are trained."""
+        """Return the module of `base` with adapters, whose A follows from `seed`; only they train."""
         from modelfactory.models.lora_module import adapt
 
         module = self.base.build(vocab_size, seed)

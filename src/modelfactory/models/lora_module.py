@@ -50,7 +50,8 @@ class AdaptedLinear(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return y (..., O) of x (..., I)."""
         low = functional.linear(x, self.lora_A).chunk(len(self.parts), dim=-1)
-        added = [functional.linear(*each) for each in zip(low, self.lora_B.split(self.parts), strict=True)]
+        b_parts = torch.split(self.lora_B, list(self.parts))
+        added = [functional.linear(*each) for each in zip(low, b_parts, strict=True)]
         whole = added[0] if len(added) == 1 else torch.cat(added, dim=-1)
         return functional.linear(x, self.weight, self.bias) + self.scale * whole
 
@@ -102,5 +103,5 @@ def merged(
 
 def product(a_RI: torch.Tensor, b_OR: torch.Tensor, rows: tuple[int, ...]) -> torch.Tensor:
     """Return B A (O, I), part by part; A holds those of all parts, R rows each."""
-    pairs = zip(b_OR.split(rows), a_RI.chunk(len(rows)), strict=True)
+    pairs = zip(torch.split(b_OR, list(rows)), a_RI.chunk(len(rows)), strict=True)
     return torch.cat([b_part_OR @ a_part_RI for b_part_OR, a_part_RI in pairs])

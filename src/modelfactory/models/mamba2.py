@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelfactory.models.checks import require_positive
+from modelfactory.models.matrices import Matrix
 from modelfactory.models.recurrent_checks import require_chunk
 from modelfactory.spec import check_types, not_identity, require
 
@@ -91,6 +92,10 @@ class Mamba2:
         length, P, S = min(self.chunk, seq_len), self.head_dim, self.state_dim
         added = 6 * length * S * self.n_groups + (6 * length * P + 12 * P * S) * self.n_heads
         return 6 * self.n_parameters(d_model) + added
+
+    def matrices(self, d_model: int) -> dict[str, Matrix]:
+        """Return those that adapters may be added to, by name."""
+        return {"in_zxbcdt": Matrix(d_model, (self.in_dim,)), "out": Matrix(self.inner_dim, (d_model,))}
 
     def build(self, context: BuildContext) -> torch.nn.Module:
         """Return the module."""

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from modelfactory.plan.planned import PlannedStage, Totals
 from modelfactory.spec import fingerprint
 from modelfactory.tokens import BPE
+from modelfactory.train import FromRun
+from modelfactory.train.batches import batch_sizes
+from modelfactory.train.memory import memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,18 +21,22 @@ if TYPE_CHECKING:
     from modelfactory.data import Pin
     from modelfactory.experiment import Experiment
     from modelfactory.store import Store
+    from modelfactory.train import Training
 
-ASSUMED = {"documents": 8e6, "tokenizer": 4e6, "tokens": 4e6, "train": 15e9, "evaluate": 0.5}
-"""Units a second on one CPU thread before anything was measured: bytes, bytes, bytes, FLOPs, stages."""
+ASSUMED = {"documents": 8e6, "tokenizer": 4e6, "tokens": 4e6, "train": 15e9, "evaluate": 0.5, "import": 100e6}
+"""Units a second on one CPU thread before anything was measured, see UNITS."""
 UNITS = {
     "documents": "bytes/s",
     "tokenizer": "bytes/s",
     "tokens": "bytes/s",
     "train": "FLOP/s",
     "evaluate": "stages/s",
+    "import": "bytes/s",
 }
 BYTES_PER_TOKEN = 3.5
 """Assumed until a tokenizer's facts say better."""
+SHARES = {"documents": 0.6, "tokenizer": 0.0, "tokens": 2 / BYTES_PER_TOKEN, "import": 2.0}
+"""Bytes that a stage makes of each byte it reads; published weights have 16 bits, checkpoints 32."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class Prices:
         if stage.kind == "evaluate":
             return _Work(1.0, 100_000)
         n_bytes = self._n_bytes(stage)
-        share = {"documents": 0.6, "tokenizer": 0.0, "tokens": 2 / BYTES_PER_TOKEN}[stage.kind]
+        share = SHARES[stage.kind]
         return _Work(float(n_bytes), int(n_bytes * share) + 200_000)
 
     def _n_bytes(self, stage: PlannedStage) -> int:
@@ -116,7 +123,27 @@ class Prices:
         vocab_size = self.vocab_size(stage.inputs["tokenizer"])
         tokens = int(stage.spec.n_tokens_to_step - stage.spec.n_tokens_before)
         flops = tokens * flops_per_token(stage.spec.model, vocab_size)
-        return _Work(float(flops), 12 * stage.spec.model.n_parameters(vocab_size), tokens, flops)
+        return _Work(float(flops), _checkpoint_bytes(stage.spec.model, vocab_size), tokens, flops)
+
+    def memory_bytes(self, stages: Iterable[PlannedStage]) -> int:
+        """Return the estimated memory of the training stage that takes most, 0 if there is none."""
+        specs = {
+            (each.spec.model, each.spec.optimizer, each.spec.precision, each.spec.batch_tokens): each
+            for each in stages
+            if each.kind == "train"
+        }
+        estimates = (
+            memory_bytes(each.spec.model, self.vocab_size(each.inputs["tokenizer"]), each.spec)
+            for each in specs.values()
+        )
+        return max((found.total for found in estimates), default=0)
+
+
+def _checkpoint_bytes(model: Any, vocab_size: int) -> int:
+    """Return those of the weights, and of two averages for each that is trained."""
+    n_parameters = int(model.n_parameters(vocab_size))
+    trainable = getattr(model, "n_trainable", None)
+    return 4 * n_parameters + 8 * (n_parameters if trainable is None else int(trainable(vocab_size)))
 
 
 @lru_cache(maxsize=4096)
@@ -169,7 +196,7 @@ def totals(
     """Return the sums over a plan."""
     listed = list(stages)
     missing = [stage for stage in listed if stage.state != "stored"]
-    asked = [experiment.training.n_tokens for experiment in experiments]
+    asked = [n_tokens(experiment.training) for experiment in experiments]
     trained = [stage for stage in missing if stage.kind == "train"]
     by_name = {stage.id: stage for stage in listed}
     requested = sum(
@@ -183,7 +210,17 @@ def totals(
         seconds=max(sum(stage.seconds for stage in missing) / jobs, _longest_chain(listed)),
         seconds_measured=not prices.assumptions(listed),
         disk_bytes=sum(stage.disk_bytes for stage in missing),
+        memory_bytes=prices.memory_bytes(trained),
     )
+
+
+def n_tokens(training: Training, until: int | None = None) -> int:
+    """Return the tokens of a run up to a step, by default all, and those of the runs that it starts from."""
+    whole = training.n_tokens
+    if until is not None:
+        whole = min(whole, batch_sizes(training.batch_tokens, training.batch_warmup).up_to(until))
+    start = training.start
+    return whole + (n_tokens(start.experiment.training, start.at_step) if isinstance(start, FromRun) else 0)
 
 
 def _longest_chain(stages: list[PlannedStage]) -> float:

@@ -26,7 +26,7 @@ class PlannedStage:
     id: str
     """Fingerprint: 64 hexadecimal digits."""
     kind: str
-    """documents, tokenizer, tokens, train or evaluate."""
+    """documents, tokenizer, tokens, import, train or evaluate."""
     label: str
     """For people; no identity."""
     run: str
@@ -86,6 +86,9 @@ class Totals:
     """Whether all throughputs behind `seconds` were measured on this machine."""
     disk_bytes: int
     """Estimated bytes the stages to run will take."""
+    memory_bytes: int = 0
+    """Estimated memory of the training stage to run that takes most, at the default micro-batch, uncompiled
+    and in one process, beside what Python and libraries take; 0 if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)

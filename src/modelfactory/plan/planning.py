@@ -10,16 +10,20 @@ from modelfactory.evaluate import Evaluate
 from modelfactory.plan.cost import Prices, totals
 from modelfactory.plan.planned import Plan, PlannedStage, stage_id
 from modelfactory.plan.states import with_states
-from modelfactory.tokens import BPE, Shards, TokenizerFile
-from modelfactory.train import segment
+from modelfactory.tokens import BPE, Shards, TokenizerFile, chat_files
+from modelfactory.train import FromRun, segment
+from modelfactory.train.start import START
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from modelfactory.data import Dataset, Pin
+    from modelfactory.evaluate import Task
     from modelfactory.experiment import Experiment
     from modelfactory.plan.sources import PinnedSources
     from modelfactory.store import Store
+    from modelfactory.train import Pretrained
+    from modelfactory.train.start import Run
 
 RUN = {
     "documents": ("modelfactory.data.stage:run", 1),
@@ -27,6 +31,7 @@ RUN = {
     "tokens": ("modelfactory.tokens.shard_stage:run", 1),
     "train": ("modelfactory.train.stage:run", 1),
     "evaluate": ("modelfactory.evaluate.stage:run", 1),
+    "import": ("modelfactory.interchange.stage:run", 1),
 }
 """Kind -> the stage function and its declared version."""
 
@@ -39,7 +44,7 @@ def plan_experiments(
     `store` is None where no workspace exists yet: then everything is to run.
     """
     listed = tuple(experiments)
-    graph = _Graph(sources.by_source)
+    graph = _Graph(sources)
     roles = {experiment.name: graph.add(experiment) for experiment in listed}
     prices = Prices(store, threads=threads, graph=graph.stages, pins=graph.pins)
     priced = [prices.priced(stage) for stage in graph.named()]
@@ -58,22 +63,17 @@ def plan_experiments(
 class _Graph:
     """Stages by fingerprint, in the order in which they were first needed, which is topological."""
 
-    def __init__(self, by_source: Mapping[Any, Pin]) -> None:
+    def __init__(self, sources: PinnedSources) -> None:
         self.stages: dict[str, PlannedStage] = {}
         self.pins: dict[str, Pin] = {}
-        self._by_source = by_source
+        self._by_source, self._imports = sources.by_source, sources.imports
         self._datasets: dict[Dataset, str] = {}
         self._users: dict[str, list[str]] = {}
 
     def add(self, experiment: Experiment) -> dict[str, str]:
         """Add the stages of one experiment; return role -> fingerprint."""
-        roles: dict[str, str] = {}
-        for n, dataset in enumerate(experiment.datasets):  # two treatments of one corpus share a name
-            roles[f"documents{n}:{dataset.name}/{dataset.split.part}"] = self._documents(dataset)
-        roles["tokenizer"] = tokenizer = self._tokenizer(experiment.tokenizer)
-        tokens = [self._tokens(part.dataset, tokenizer) for part in experiment.mixture.parts]
-        roles |= {f"tokens{n}": fingerprint for n, fingerprint in enumerate(tokens)}
-        self._train(experiment, tokens, tokenizer, roles)
+        roles = self._documents_of(experiment.datasets)
+        roles |= self._run_of(experiment, tasks=experiment.evaluations)
         self._name(experiment.name, roles)
         return roles
 
@@ -114,6 +114,12 @@ class _Graph:
             )
         return fingerprint
 
+    def _documents_of(self, datasets: Iterable[Dataset]) -> dict[str, str]:
+        return {  # two treatments of one corpus share a name
+            f"documents{n}:{dataset.name}/{dataset.split.part}": self._documents(dataset)
+            for n, dataset in enumerate(datasets)
+        }
+
     def _documents(self, dataset: Dataset) -> str:
         if dataset not in self._datasets:
             found = [self._by_source[source] for source in dataset.sources]
@@ -131,32 +137,75 @@ class _Graph:
         self.pins[pin.digest] = pin
         return self._put("tokenizer", tokenizer.path, tokenizer, {}, pins={"tokenizer_file": pin.digest})
 
-    def _tokens(self, dataset: Dataset, tokenizer: str) -> str:
+    def _tokens(self, dataset: Dataset, tokenizer: str, spec: BPE | TokenizerFile) -> str:
         inputs = {"documents": self._documents(dataset), "tokenizer": tokenizer}
-        return self._put("tokens", f"{dataset.name} ({dataset.split.part})", Shards(), inputs)
+        found = {name: self._by_source[path] for name, path in chat_files(dataset, spec).items()}
+        self.pins |= {pin.digest: pin for pin in found.values()}
+        pins = {name: pin.digest for name, pin in found.items()}
+        return self._put("tokens", f"{dataset.name} ({dataset.split.part})", Shards(), inputs, pins=pins)
 
-    def _train(
-        self, experiment: Experiment, tokens: list[str], tokenizer: str, roles: dict[str, str]
-    ) -> None:
-        """Add the chain of segments between checkpoints, and the evaluations of each checkpoint."""
+    def _run_of(
+        self, experiment: Run, *, tasks: tuple[Task, ...] = (), until: int | None = None
+    ) -> dict[str, str]:
+        """Add the chain of segments between checkpoints, and all that it is made from; return roles.
+
+        Args:
+            experiment: what is trained.
+            tasks: that each checkpoint is evaluated by.
+            until: the last checkpoint that is wanted; None for all.
+        """
+        tokenizer = self._tokenizer(experiment.tokenizer)
+        spec_of_it, parts = experiment.tokenizer, experiment.mixture.parts
+        tokens = [self._tokens(part.dataset, tokenizer, spec_of_it) for part in parts]
         inputs = {"tokenizer": tokenizer, **{f"tokens{n}": each for n, each in enumerate(tokens)}}
+        before_it = self._start(experiment.training.start, tokenizer)
+        if START in before_it:
+            inputs[START] = before_it[START]
+        roles = inputs | before_it
         training, before, resumes = experiment.training, 0, ""
         for step in training.checkpoint_steps:
             spec = segment(training, experiment.model, experiment.mixture, from_step=before, to_step=step)
             label = f"{experiment.name} to step {step:,}"
             resumes = self._put("train", label, spec, inputs, resumes=resumes)
             roles[f"train@{step}"] = resumes
-            self._evaluate(experiment, step, resumes, tokenizer, roles)
+            roles |= self._evaluations(f"{experiment.name} at step {step:,}", step, tasks, roles)
             before = step
+            if step == until:
+                break
+        return roles
 
-    def _evaluate(
-        self, experiment: Experiment, step: int, checkpoint: str, tokenizer: str, roles: dict[str, str]
-    ) -> None:
-        for task in experiment.evaluations:
+    def _start(self, start: Pretrained | FromRun | None, tokenizer: str) -> dict[str, str]:
+        """Add what a run starts from: the import of a model, or another run up to a checkpoint."""
+        if start is None:
+            return {}
+        if isinstance(start, FromRun):
+            before = self._run_of(start.experiment, until=start.at_step)
+            before |= self._documents_of(_trained_on(start.experiment))
+            roles = {f"{START}/{role}": fingerprint for role, fingerprint in before.items()}
+            return roles | {START: before[f"train@{start.at_step}"]}
+        pin = self._by_source[start]
+        self.pins[pin.digest] = pin
+        inputs, pins = {"tokenizer": tokenizer}, {"source": pin.digest}
+        return {START: self._put("import", start.path, self._imports[start], inputs, pins=pins)}
+
+    def _evaluations(
+        self, label: str, step: int, tasks: tuple[Task, ...], roles: Mapping[str, str]
+    ) -> dict[str, str]:
+        found = {}
+        for task in tasks:
             inputs = {
-                "checkpoint": checkpoint,
-                "tokenizer": tokenizer,
+                "checkpoint": roles[f"train@{step}"],
+                "tokenizer": roles["tokenizer"],
                 "documents": self._documents(task.dataset),
             }
-            label = f"{task.name} of {experiment.name} at step {step:,}"
-            roles[f"{task.name}@{step}"] = self._put("evaluate", label, Evaluate(task=task), inputs)
+            made = self._put("evaluate", f"{task.name} of {label}", Evaluate(task=task), inputs)
+            found[f"{task.name}@{step}"] = made
+        return found
+
+
+def _trained_on(experiment: Run) -> tuple[Dataset, ...]:
+    """Return the datasets of its mixture and its tokenizer, each once."""
+    found = [part.dataset for part in experiment.mixture.parts]
+    if isinstance(experiment.tokenizer, BPE):
+        found.append(experiment.tokenizer.dataset)
+    return tuple(dict.fromkeys(found))

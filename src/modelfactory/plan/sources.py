@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.data import Pin, check_dataset, pin, pin_file
 from modelfactory.errors import InvalidInput, InvalidInputs
-from modelfactory.tokens import TokenizerFile
+from modelfactory.interchange import ImportedModel
+from modelfactory.plan.starts import import_of, pin_start, pretrained_faults, with_starts
+from modelfactory.tokens import TokenizerFile, chat_files
+from modelfactory.train import Pretrained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +26,9 @@ class PinnedSources:
     """Every source of some experiments, with its content."""
 
     by_source: Mapping[Any, Pin]
-    """A source of a dataset, or a TokenizerFile -> its files."""
+    """A source of a dataset, a TokenizerFile, a Pretrained, or a file of `chat_files` -> its files."""
+    imports: Mapping[Pretrained, ImportedModel] = field(default_factory=dict)
+    """A model that training starts from -> the spec of the stage that imports it."""
 
 
 def pin_sources(experiments: Sequence[Experiment], cache: PinCache) -> PinnedSources:
@@ -34,15 +39,31 @@ def pin_sources(experiments: Sequence[Experiment], cache: PinCache) -> PinnedSou
     """
     found: dict[Any, Pin] = {}
     faults: list[InvalidInput] = []
+    experiments = with_starts(experiments)
     for source, pinned in _pinners(experiments, cache).items():
         try:
             found[source] = pinned()
         except InvalidInput as error:
             faults.append(error)
+    faults.extend(_chat_faults(experiments, found, cache))
     faults.extend(_dataset_faults(experiments, found))
+    faults.extend(pretrained_faults(experiments, found))
     if faults:
         raise InvalidInputs(faults)
-    return PinnedSources(by_source=found)
+    imports = {source: import_of(source) for source in found if isinstance(source, Pretrained)}
+    return PinnedSources(by_source=found, imports=imports)
+
+
+def _chat_faults(
+    experiments: Iterable[Experiment], found: dict[Any, Pin], cache: PinCache
+) -> Iterator[InvalidInput]:
+    """Pin what conversations are rendered by, and yield what is wrong with it."""
+    pairs = [(part.dataset, each.tokenizer) for each in experiments for part in each.mixture.parts]
+    for dataset, tokenizer in dict.fromkeys(pairs):
+        try:
+            found |= {path: pin_file(path, cache) for path in chat_files(dataset, tokenizer).values()}
+        except InvalidInput as error:
+            yield error
 
 
 def _dataset_faults(experiments: Iterable[Experiment], found: Mapping[Any, Pin]) -> Iterator[InvalidInput]:
@@ -66,6 +87,9 @@ def _pinners(experiments: Sequence[Experiment], cache: PinCache) -> dict[Any, Ca
     for tokenizer in (experiment.tokenizer for experiment in experiments):
         if isinstance(tokenizer, TokenizerFile):
             calls.setdefault(tokenizer, partial(_pinned_tokenizer, tokenizer, cache))
+    for start in (experiment.training.start for experiment in experiments):
+        if isinstance(start, Pretrained):
+            calls.setdefault(start, partial(pin_start, start, cache))
     return calls
 
 

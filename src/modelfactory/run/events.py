@@ -39,6 +39,8 @@ class RunOptions:
     """Processes of each training stage."""
     checkpointing: Checkpointing = "none"
     """What trainers compute again in the backward pass, to save memory."""
+    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    """Of matrix products with the threads of one job, by precision; empty where unknown."""
     sys_path: tuple[str, ...] = ()
     """Where workers look for modules."""
 

@@ -68,6 +68,7 @@ def job_of(stage: PlannedStage, aside: Path, store: Store, engine: Engine, optio
         device=options.device,
         parallel=options.parallel,
         checkpointing=options.checkpointing,
+        peak_flops_per_s=options.peak_flops_per_s,
         affinity=stage.resumes,
         sys_path=options.sys_path,
     )

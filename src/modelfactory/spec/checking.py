@@ -86,8 +86,11 @@ def check_types(spec: object) -> None:
     check_class(cls)
     for name, annotation in field_types(cls).items():  # type: ignore[arg-type]
         value = getattr(spec, name)
-        if type(value) is annotation and (annotation in _AS_IT_IS or _is_fine_real(value)):
+        kind: Any = type(value)
+        if (annotation is float and _is_fine_real(value)) or _takes_every(annotation, kind):
             continue  # nearly all fields: a plan of a thousand experiments checks a hundred thousand
+        if kind in _FEW and _passes(annotation, value, kind):
+            continue
         checked = checked_value(value, annotation, f"{cls.__name__}.{name}")
         if checked is not value:
             object.__setattr__(spec, name, checked)  # the dataclass is frozen for everybody else
@@ -95,6 +98,25 @@ def check_types(spec: object) -> None:
 
 def _is_fine_real(value: Any) -> bool:
     return type(value) is float and value != 0 and math.isfinite(value)
+
+
+@lru_cache(maxsize=4096)
+def _takes_every(annotation: Any, kind: Any) -> bool:
+    """Say whether every value of this very type is fine, as it is, for the annotation."""
+    if kind in _AS_IT_IS or not dataclasses.is_dataclass(kind):
+        return annotation is kind and kind in _AS_IT_IS
+    is_union = get_origin(annotation) in (Union, types.UnionType)
+    members = get_args(annotation) if is_union else (annotation,)
+    named = any(member is kind or getattr(member, "_is_protocol", False) for member in members)
+    return named and _is_frozen_and_importable(kind)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=4096)
+def _passes(annotation: Any, value: Any, kind: Any) -> bool:
+    """Say whether a word or nothing is fine as it is; `kind` keeps apart what is equal, as 1 and True are."""
+    del kind
+    with collecting() as faults:
+        return checked_value(value, annotation, "") is value and not faults
 
 
 def check_class(cls: type) -> None:
@@ -233,8 +255,15 @@ def _checked_object(value: Any, annotation: Any, place: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         check_class(type(value))
         return value
+    if isinstance(value, type) and dataclasses.is_dataclass(value) and _is_protocol(annotation):
+        wanted, remedy = f"a {annotation.__name__}", f"Call it: {value.__name__}(...)."
+        require(False, place=place, found=value, wanted=wanted, remedy=remedy)
     object_name(value, place)
     return value
+
+
+def _is_protocol(annotation: Any) -> bool:
+    return getattr(annotation, "_is_protocol", False) is True
 
 
 def _plain_real(value: Any, place: str) -> float:
@@ -269,6 +298,8 @@ def _plain_nothing(value: Any, place: str) -> None:
 _FUNCTION: typing.Final = collections.abc.Callable
 _AS_IT_IS: typing.Final = frozenset({int, bool, str})
 """Types of which every value is fine."""
+_FEW: typing.Final = frozenset({str, bool, type(None)})
+"""Types of few values: choices, most of them."""
 _PLAIN: typing.Final = types.MappingProxyType(
     {
         float: _plain_real,

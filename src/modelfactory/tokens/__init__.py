@@ -6,6 +6,7 @@ stage writes a shard in Megatron's format, `TokenShard.open` maps it. A `Mixture
 """
 
 from modelfactory.tokens.batch import Batch, DocumentSpan
+from modelfactory.tokens.chat_files import chat_files
 from modelfactory.tokens.epochs import check_epochs, required_epochs
 from modelfactory.tokens.shard import Document, TokenShard
 from modelfactory.tokens.specs import BPE, MAX_EPOCHS, Mixture, Part, Shards, TokenizerFile
@@ -28,6 +29,7 @@ __all__ = [
     "TokenShard",
     "Tokenizer",
     "TokenizerFile",
+    "chat_files",
     "check_epochs",
     "integer_shares",
     "load_tokenizer",

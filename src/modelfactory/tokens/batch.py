@@ -17,7 +17,7 @@ class Batch:
     tokens: NDArray[np.int32]
     """(rows, seq_len + 1): `tokens[:, :-1]` go in, `tokens[:, 1:]` are the labels. 0 where not valid."""
     valid: NDArray[np.bool_]
-    """(rows, seq_len): labels that count. All of them, but for the end of a run's last step, the labels that a
+    """(rows, seq_len): labels that count. All of them, but for the end of a run's last step, those that a
     shard's loss mask takes out, and with document masks those that lie in the next document."""
     sequence_ids: NDArray[np.int64]
     """(rows, 3): source, epoch, and sequence within the source; -1 in rows past the end of the run."""

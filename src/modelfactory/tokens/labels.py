@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def documents_within(shard: TokenShard, start: int, n_tokens: int) -> NDArray[np.int32]:
-    """Return the number of each token's document, from 0 at token `start`; documents without tokens have none."""
+    """Return the number of each token's document, from 0 at token `start`; empty documents have none."""
     bounds = (start + 1, start + n_tokens)
     first, last = np.searchsorted(shard.document_starts, bounds, side="left")
     begins = np.zeros(n_tokens, dtype=np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from modelfactory.errors import SourceError
 from modelfactory.tokens.indexed import open_indexed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -83,8 +83,11 @@ class TokenShard:
         """
         indexed = open_indexed(directory / PREFIX)
         shard = cls(directory, indexed.tokens, indexed.document_starts, _mapped_mask(directory / LOSS_MASK))
-        if (directory / FACTS).is_file():
-            shard._check_facts()
+        facts = directory / FACTS
+        told = json.loads(facts.read_text("utf-8")) if facts.is_file() else None
+        shard._check_mask(told)
+        if told is not None:
+            shard._check_facts(told)
         return shard
 
     @property
@@ -178,14 +181,17 @@ class TokenShard:
         if not 0 <= row < self.n_documents:
             raise IndexError(f"document {row} of a shard that has {self.n_documents}")
 
-    def _check_facts(self) -> None:
-        facts = json.loads((self.directory / FACTS).read_text("utf-8"))
-        found = {"n_tokens": self.n_tokens, "n_documents": self.n_documents, "dtype": self.tokens.dtype.name}
+    def _check_mask(self, facts: Mapping[str, Any] | None) -> None:
+        is_there = self.loss_mask is not None
+        is_wanted = is_there if facts is None else "n_learnt" in facts
         n_masked = self.n_tokens if self.loss_mask is None else len(self.loss_mask)
-        if ("n_learnt" in facts) != (self.loss_mask is not None) or n_masked != self.n_tokens:
-            held = "no" if self.loss_mask is None else f"{n_masked:,} bytes of"
-            wanted = f"one of {self.n_tokens:,} bytes" if "n_learnt" in facts else f"none, as {FACTS} says"
-            self._damaged(f"{held} {LOSS_MASK}", wanted)
+        if is_there != is_wanted or n_masked != self.n_tokens:
+            found = f"{n_masked:,} bytes of {LOSS_MASK}" if is_there else f"no {LOSS_MASK}"
+            wanted = f"one of {self.n_tokens:,} bytes" if is_wanted else f"none, as {FACTS} says"
+            self._damaged(found, wanted)
+
+    def _check_facts(self, facts: Mapping[str, Any]) -> None:
+        found = {"n_tokens": self.n_tokens, "n_documents": self.n_documents, "dtype": self.tokens.dtype.name}
         for name, value in found.items():
             if facts.get(name) != value:
                 self._damaged(f"{name} = {value} in the index", f"{facts.get(name)}, as {FACTS} says")

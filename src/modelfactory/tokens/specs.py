@@ -84,6 +84,7 @@ class Shards:
 
     One sequence for each document, in the order in which the documents stage reads them, each closed by the
     end-of-text token. A document without text is that token alone, so that row i is always document i.
+    Documents that are conversations are rendered by a template, an input as well, and get a loss mask.
     """
 
     def __post_init__(self) -> None:

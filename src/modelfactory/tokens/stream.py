@@ -205,15 +205,13 @@ class Stream:
         """Return how many labels of each sequence of the run lie before the run's end."""
         return np.clip(self.n_tokens - numbers * self.seq_len, 0, self.seq_len)
 
-    def _valid(
-        self, sequence_ids: NDArray[np.int64], n_delivered: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
+    def _valid(self, sequence_ids: NDArray[np.int64], n_delivered: NDArray[np.int64]) -> NDArray[np.bool_]:
         valid = np.arange(self.seq_len) < n_delivered[:, None]
         if self.masks_labels:
             for row, (source, _, sequence) in zip(valid, sequence_ids.tolist(), strict=True):
                 if source >= 0:
                     first = sequence * self.seq_len
-                    row &= counted(self.shards[source], first, self.seq_len, self.document_masks)
+                    row[:] &= counted(self.shards[source], first, self.seq_len, self.document_masks)
         return valid
 
     def _documents(self, sequence_ids: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -42,7 +42,8 @@ class Tokenizer:
         vocabulary = inner.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
         """One more than the largest id; files with holes in their ids exist."""
-        self._is_byte_level = _is_byte_level(json.loads(inner.to_str()))
+        self.is_byte_level = _is_byte_level(json.loads(inner.to_str()))
+        """Whether a text can be cut between two words, and encoded in pieces."""
         self._n_bytes = _token_bytes(inner, self.vocab_size, self.special_ids)
 
     def encode(self, text: str) -> list[int]:
@@ -72,7 +73,7 @@ class Tokenizer:
 
     def n_bytes(self, ids: Sequence[int]) -> int:
         """Return how many UTF-8 bytes of text `ids` stand for; special tokens stand for none."""
-        if self._is_byte_level:
+        if self.is_byte_level:
             return int(self._n_bytes[np.asarray(ids, dtype=np.int64)].sum())
         return len(self._inner.decode(list(ids), skip_special_tokens=True).encode("utf-8"))
 
@@ -80,6 +81,17 @@ class Tokenizer:
         """Return the id of a token by name, special ones included."""
         number = self._inner.token_to_id(token)
         return None if number is None else int(number)
+
+    def raw(self, *, special_from_text: bool) -> tokenizers.Tokenizer:
+        """Return a copy of the tokenizer within, for templates: it adds nothing to a text.
+
+        Args:
+            special_from_text: whether the name of a special token in a text is that token.
+        """
+        copy = type(self._inner).from_str(self._inner.to_str())
+        copy.post_processor = None  # which would take white space out of the places of tokens
+        copy.encode_special_tokens = not special_from_text
+        return copy
 
     def to_json(self) -> str:
         """Return the content of a `tokenizer.json`."""
@@ -94,7 +106,7 @@ class Tokenizer:
 
     def _pieces(self, texts: Sequence[str]) -> Iterator[tuple[str, bool]]:
         for text in texts:
-            if not self._is_byte_level:
+            if not self.is_byte_level:
                 yield text, True
                 continue
             n_left = len(text)

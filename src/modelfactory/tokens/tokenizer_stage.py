@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.data import Pin, read_documents
+from modelfactory.data import read_documents
 from modelfactory.errors import SourceError, Stopped
 from modelfactory.stage import Progress
 from modelfactory.tokens.importing import imported
+from modelfactory.tokens.pinned import pinned_content
 from modelfactory.tokens.specs import BPE, N_BYTES, TokenizerFile
 from modelfactory.tokens.threads import tokenizer_threads
 from modelfactory.tokens.tokenizer import FACTS, TOKENIZER, Tokenizer, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     import tokenizers
 
@@ -107,32 +107,12 @@ def _shortfall(asked: int, found: int) -> str:
 
 
 def _take(spec: TokenizerFile, pin_path: Path, output_dir: Path) -> None:
-    pin = Pin.read(pin_path)
-    path = Path(pin.root) / pin.files[0].path
-    content = _pinned_content(path, pin.files[0].sha256)
+    path, content = pinned_content(pin_path, "a tokenizer.json")
     inner = imported(content, spec.eos_token, place=str(path))
     eos_id = inner.token_to_id(spec.eos_token)
     assert eos_id is not None, "imported() checks that the file has it"
     tokenizer = Tokenizer(inner, eos_id)
     _write(tokenizer, output_dir, {"asked": None, "n_merges": None, "bytes_per_token": None, "note": ""})
-
-
-def _pinned_content(path: Path, sha256: str) -> bytes:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        found = f"no readable file ({error.strerror})"
-        raise SourceError(
-            place=str(path), found=found, wanted="a tokenizer.json", remedy="Restore it."
-        ) from error
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise SourceError(
-            place=str(path),
-            found="other content than when it was planned",
-            wanted=f"SHA-256 {sha256}",
-            remedy="Plan again, or restore the file.",
-        )
-    return content
 
 
 def _write(tokenizer: Tokenizer, output_dir: Path, facts: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from modelfactory.train.optimizers import AdamW, Optimizer
 from modelfactory.train.schedules import WSD, Constant, Cosine, InverseSqrt, Schedule, learning_rates
 from modelfactory.train.segment import TrainSegment, segment
 from modelfactory.train.soap import SOAP
+from modelfactory.train.start import FromRun, Pretrained
 from modelfactory.train.training import Training
 
 __all__ = [
@@ -22,9 +23,11 @@ __all__ = [
     "BatchStage",
     "Constant",
     "Cosine",
+    "FromRun",
     "InverseSqrt",
     "Muon",
     "Optimizer",
+    "Pretrained",
     "Schedule",
     "TrainSegment",
     "Training",

@@ -70,6 +70,9 @@ class Layout:
             value = value.full_tensor()
         if name in self._moved:
             value = value[self._moved[name].to(value.device)]
+        if name in self._experts:
+            assert self._mesh is not None
+            value = value.chunk(self._mesh.size(0))[self._mesh.get_local_rank(0)]
         return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
     def like(self, name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:

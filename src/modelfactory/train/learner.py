@@ -14,7 +14,7 @@ from modelfactory.train.processes import Alone, Processes, parameter_of
 from modelfactory.train.recompute import recompute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from modelfactory.stage import Checkpointing, Device
     from modelfactory.train.checkpoint import State
@@ -116,6 +116,19 @@ class Learner:
         restore_state(self.optimizer, self.module, slots)
         self.step, self.n_tokens = int(state["step"]), int(state["n_tokens"])
         torch.set_rng_state(state["rng"])
+
+    def begin(self, weights: Mapping[str, torch.Tensor], *, strict: bool = True) -> None:
+        """Take over weights before the first step.
+
+        Args:
+            weights: by name, whole tensors also where many processes train.
+            strict: False leaves parameters that are not among them, such as new adapters, as they are.
+        """
+        state = {name: self.processes.inward(self._name(f"model/{name}"), v) for name, v in weights.items()}
+        lacking, unknown = self.module.load_state_dict(state, strict=strict)
+        assert not unknown, f"no parameters {unknown}"
+        assert strict or all(dict(self.module.named_parameters())[n].requires_grad for n in lacking)
+        self._forget()
 
     def refuse_non_finite(self) -> None:
         """Raise NonFiniteLoss if an update has left a number that is not finite: such a state is not kept."""

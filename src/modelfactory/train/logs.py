@@ -8,8 +8,10 @@ from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from modelfactory.stage import OBSERVED, Progress
+from modelfactory.train.speed import peak_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -34,6 +36,7 @@ class StepLog:
     ) -> None:
         self._spec, self._stream, self._site = spec, stream, site
         self._flops_per_token = spec.model.flops_per_token(vocab_size, spec.seq_len)
+        self._peak = peak_of(site, spec.precision)
         self._stack = ExitStack()
         (output_dir / OBSERVED).mkdir(exist_ok=True)
         self._metrics = self._open(output_dir / METRICS)
@@ -69,20 +72,21 @@ class StepLog:
             **({"n_labels": result.n_valid} if self._stream.masks_labels else {}),
             **{name: value.tolist() for name, value in result.observed.items()},
         )
-        _write(self._timing, step=step, seconds=round(seconds, 6), tokens_per_s=round(rate, 1))
-        self._report(result, step, seconds, rate)
+        mfu = {} if self._peak == 0 else {"mfu": round(rate * self._flops_per_token / self._peak, 4)}
+        _write(self._timing, step=step, seconds=round(seconds, 6), tokens_per_s=round(rate, 1), **mfu)
+        self._report(result, step, seconds, {"tokens_per_s": rate, **mfu})
 
     def _lap(self) -> float:
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         return max(seconds, 1e-9)
 
-    def _report(self, result: StepResult, step: int, seconds: float, tokens_per_s: float) -> None:
+    def _report(self, result: StepResult, step: int, seconds: float, speed: Mapping[str, float]) -> None:
         first, last = self._spec.from_step, self._spec.to_step
         if self._clock - self._reported < _REPORT_EVERY_S and step != last:
             return
         self._reported = self._clock
-        metrics = {"step": step, "loss": result.loss, "tokens_per_s": tokens_per_s}
+        metrics = {"step": step, "loss": result.loss, **speed}
         self._site.report(
             Progress(done=step - first, total=last - first, unit="steps", rate=1 / seconds, metrics=metrics)
         )

@@ -8,6 +8,7 @@ from modelfactory.errors import SpecError
 from modelfactory.models import Attention, FeedForward, GatedFeedForward
 from modelfactory.models.experts import Experts
 from modelfactory.models.latent_attention import LatentAttention
+from modelfactory.models.lora import Adapted
 from modelfactory.train.optimizers import AdamW
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ def check_parallel(spec: TrainSegment, parallel: Parallel) -> None:
         return
     _check_rows(spec, parallel)
     _check_optimizer(spec, parallel)
+    if isinstance(spec.model, Adapted) and max(parallel.tensor, parallel.context, parallel.expert) > 1:
+        remedy = "Use data or shard for adapters."
+        _refuse("tensor, context, expert", "model", spec.model, "a model without adapters", remedy)
     if parallel.tensor > 1:
         _check_tensor(spec.model, parallel.tensor)
     if parallel.context > 1:

@@ -47,6 +47,8 @@ def parameter_groups(
     """
     found: dict[tuple[bool, float], list[torch.nn.Parameter]] = {}
     for name, parameter in named:
+        if not parameter.requires_grad:  # frozen: no state, no step
+            continue
         found.setdefault((parameter.ndim >= 2, scales.get(name, 1.0)), []).append(parameter)
     return [
         {
@@ -108,6 +110,8 @@ def hidden_matrices(module: torch.nn.Module) -> set[str]:
             and part.weight.ndim == 2
             and holders[id(part.weight)] == 1
         }
+    frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
+    names -= frozen
     require(
         bool(names),
         place=type(module).__name__,

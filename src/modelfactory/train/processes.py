@@ -53,9 +53,6 @@ class Processes(Protocol):
     def like(self, name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
         """Return an empty tensor into which the checkpoint's value for parameter `name` is read."""
 
-    def wait(self) -> None:
-        """Return once all processes got here."""
-
 
 class Alone:
     """One process; follows `Processes`."""
@@ -99,9 +96,6 @@ class Alone:
         """On the CPU, as checkpoints are read."""
         del name
         return torch.empty(shape, dtype=dtype)
-
-    def wait(self) -> None:
-        """Nobody else comes."""
 
 
 def are_joined() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.distributed as dist
@@ -75,8 +75,7 @@ class Ranks:
         if self._parallel.context > 1:
             context.gather_keys(module, self._context)
         if is_compiled:
-            for block in cast("Any", module).blocks:
-                block.compile(dynamic=False)
+            _compile_blocks(module)
         if self._is_replicated:
             self._ddp = sharding.replicate(module, sums, self._holders)
             sums = self._ddp
@@ -85,8 +84,7 @@ class Ranks:
             # come at once, unrounded.
             rounds = is_bf16 and not is_compiled and self._parallel.tensor == 1
             mesh = self._mesh["copy", "shard"]
-            sharding.shard(module, mesh, self._expert_mesh, is_bf16=rounds)
-            sums = getattr(module, sharding.METHOD)
+            sums = sharding.shard(module, sums, mesh, self._expert_mesh, is_bf16=rounds)
         self._layout = Layout(
             module, self._device, moved=moved, experts=self._experts, mesh=self._expert_mesh
         )
@@ -138,9 +136,18 @@ class Ranks:
         """See `Layout`."""
         return self._layout.like(name, shape, dtype)
 
-    def wait(self) -> None:
-        """Return once all processes got here."""
-        dist.barrier()
+
+def _compile_blocks(module: torch.nn.Module) -> None:
+    blocks = getattr(module, "blocks", None)
+    if not isinstance(blocks, torch.nn.ModuleList):
+        raise SpecError(
+            place="Site.compile",
+            found="a model without blocks on several processes",
+            wanted="a module whose `blocks` is an nn.ModuleList: each is compiled by itself",
+            remedy="Use --compile off, or give the module its blocks.",
+        )
+    for block in blocks:
+        block.compile(dynamic=False)
 
 
 def _mesh(device: str, grid: torch.Tensor, *names: str) -> DeviceMesh:

@@ -7,7 +7,7 @@ batch already.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
@@ -67,12 +67,13 @@ def _summed(group: dist.ProcessGroup, bucket: Any) -> Any:
 
 
 def shard(
-    module: nn.Module, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None, *, is_bf16: bool
-) -> None:
-    """Divide parameters, gradients and optimizer state in place, block by block (FSDP2).
+    module: nn.Module, sums: Sums, mesh: DeviceMesh, expert_mesh: DeviceMesh | None = None, *, is_bf16: bool
+) -> Sums:
+    """Divide parameters, gradients and optimizer state in place, block by block; return the sums (FSDP2).
 
     Args:
-        module: has `training_sums`; each of its `blocks` is gathered as a whole when it is used.
+        module: each of its `blocks` is gathered as a whole when it is used.
+        sums: a method of the module, or what stands for it.
         mesh: of two dimensions: copies, and pieces of each.
         expert_mesh: whose last two dimensions are those of experts, if they are divided by themselves.
         is_bf16: whether matrices of blocks are gathered in bfloat16, where autocast would round them anyway,
@@ -91,11 +92,14 @@ def shard(
             fully_shard(parts, mesh=mesh, mp_policy=rounded)
         fully_shard(block, mesh=mesh, mp_policy=exact)
     fully_shard(module, mesh=mesh, mp_policy=exact)
+    if not hasattr(module, METHOD):
+        setattr(module, METHOD, sums)
     register_fsdp_forward_method(module, METHOD)
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
+    return cast("Sums", getattr(module, METHOD))
 
 
 def _rounded_anyway(block: nn.Module) -> list[nn.Module]:

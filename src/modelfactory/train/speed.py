@@ -12,7 +12,20 @@ if TYPE_CHECKING:
     import torch
 
     from modelfactory.models import Decoder
+    from modelfactory.stage import Site
 
+GPU_PEAKS = {
+    "H100 PCIE": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "H200 NVL": 835e12,
+    "H200": 989e12,
+    "A100": 312e12,
+    "B200": 2_250e12,
+    "RTX 4090": 165e12,
+}
+"""Dense bf16 FLOP/s with float32 accumulation, by a part of the GPU's name, the longer ones first. From
+NVIDIA's data sheets, which state twice as much with sparsity; H100 without a suffix is SXM."""
 _VOCAB_SIZE = 4_096
 _ROWS = 4
 _REPEATS = 5
@@ -35,6 +48,22 @@ def measure(*, threads: int | None = None, compiled: bool = False) -> dict[str, 
         `compile_speedup` over eager bf16, and `compile_seconds` of the first step; where nothing can be
         compiled (no C++ compiler) the speed-up is 1 and `compile_error` says why.
     """
+    from modelfactory.train.settings import torch_settings
+
+    peaks = product_peaks(threads=threads)
+    used = peaks["threads"]
+    with torch_settings(used):
+        eager = {
+            f"{name}_flops_per_s": _Trial(name, is_compiled=False).flops_per_s() for name in ("bf16", "fp32")
+        }
+        faster = max(eager, key=eager.__getitem__)
+        found: dict[str, Any] = {**peaks, **eager}
+        found |= {"eager_flops_per_s": eager[faster], "faster_precision": faster.partition("_")[0]}
+        return found | (_compiled(eager["bf16_flops_per_s"]) if compiled else {})
+
+
+def product_peaks(*, threads: int | None = None) -> dict[str, Any]:
+    """Return threads and `{bf16,fp32}_peak_flops_per_s` of a square matrix product, in about a second."""
     import torch
 
     from modelfactory.train.settings import torch_settings
@@ -45,13 +74,25 @@ def measure(*, threads: int | None = None, compiled: bool = False) -> dict[str, 
             f"{name}_peak_flops_per_s": _product_flops_per_s(dtype)
             for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32))
         }
-        eager = {
-            f"{name}_flops_per_s": _Trial(name, is_compiled=False).flops_per_s() for name in ("bf16", "fp32")
-        }
-        faster = max(eager, key=eager.__getitem__)
-        found: dict[str, Any] = {"threads": used, **peaks, **eager}
-        found |= {"eager_flops_per_s": eager[faster], "faster_precision": faster.partition("_")[0]}
-        return found | (_compiled(eager["bf16_flops_per_s"]) if compiled else {})
+    return {"threads": used, **peaks}
+
+
+def peak_of(site: Site, precision: str) -> float:
+    """Return what MFU is relative to: FLOP/s of all processes of a training stage, 0 where unknown.
+
+    On GPUs it is the data sheet's figure for bf16 whatever the precision; elsewhere what was measured.
+    """
+    if site.device == "cuda":
+        import torch
+
+        return known_gpu_peak(torch.cuda.get_device_name()) * site.parallel.world_size
+    return site.peak_flops_per_s.get(precision, 0.0)
+
+
+def known_gpu_peak(name: str) -> float:
+    """Return dense bf16 FLOP/s of a GPU by the name that CUDA gives, 0 if it is not in GPU_PEAKS."""
+    words = name.upper().replace("-", " ")
+    return next((peak for part, peak in GPU_PEAKS.items() if part in words), 0.0)
 
 
 def _compiled(eager_flops_per_s: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import CheckpointDamaged, SpecError
+from modelfactory.models.lora import Adapted
 from modelfactory.spec import to_json
 from modelfactory.tokens import Stream, TokenShard, load_tokenizer
 from modelfactory.train import checkpoint
@@ -18,6 +19,8 @@ from modelfactory.train.parallel import check_parallel
 from modelfactory.train.processes import are_joined, processes_of, require_device
 from modelfactory.train.settings import torch_settings
 from modelfactory.train.spawning import on_ranks
+from modelfactory.train.start import START
+from modelfactory.train.starting import begin_from, kept_facts, start_of
 from modelfactory.train.steps import gradient, update
 
 if TYPE_CHECKING:
@@ -35,8 +38,9 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
 
     Args:
         spec: the segment.
-        inputs: tokens0, tokens1, ... in the order of `spec.weights`; tokenizer; and checkpoint, the earlier
-            segment's directory, unless it starts at step 0.
+        inputs: tokens0, tokens1, ... in the order of `spec.weights`; tokenizer; checkpoint, the earlier
+            segment's directory, unless it starts at step 0; and start, that of a training or import stage,
+            for a run that does not begin with random weights.
         output_dir: gets `checkpoint/`, `model.json`, `metrics.jsonl` and `observed/timing.jsonl`.
         site: where it runs. A live trainer in `site.warm` that holds exactly the state of `checkpoint` is
             continued without reading it; the bytes that come out are the same.
@@ -56,7 +60,9 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
         return
     with torch_settings(site.threads, site.device), full_disk_named(output_dir):
         stream = open_stream(spec, inputs)
-        vocab_size = load_tokenizer(inputs["tokenizer"]).vocab_size
+        tokenizer = load_tokenizer(inputs["tokenizer"])
+        start = start_of(inputs, spec.model, tokenizer)
+        vocab_size = start.get("vocab_size", tokenizer.vocab_size)  # an imported matrix may have spare rows
         learner = _learner(spec, inputs, site, vocab_size)
         is_main = learner.processes.is_main
         logs = StepLog(spec, stream, output_dir, site, vocab_size) if is_main else nullcontext()
@@ -65,7 +71,7 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
         learner.refuse_non_finite()
         checkpoint.save(learner.state(), output_dir / FOLDER)
         if is_main:
-            _write_facts(spec, learner, output_dir, vocab_size)
+            _write_facts(spec, learner, output_dir, vocab_size, kept_facts(start))
         learner.fingerprint = site.fingerprint
         site.warm[_WARM] = learner
 
@@ -90,7 +96,10 @@ def _learner(spec: TrainSegment, inputs: Mapping[str, Path], site: Site, vocab_s
     live: Learner | None = site.warm.pop(_WARM, None)  # gone if this stage fails half way through a step
     how: Any = {"is_compiled": site.compile, "device": site.device, "checkpointing": site.checkpointing}
     if spec.from_step == 0:
-        return Learner(spec, vocab_size, **how, processes=processes_of(site))
+        learner = Learner(spec, vocab_size, **how, processes=processes_of(site))
+        if START in inputs:
+            begin_from(learner, inputs[START], spec.model)
+        return learner
     before = inputs["checkpoint"]
     if live is not None and live.fits(spec, vocab_size, **how, fingerprint=before.name):
         learner = live
@@ -124,8 +133,11 @@ def _train(spec: TrainSegment, learner: Learner, stream: Stream, log: StepLog | 
             log.add(result, step=step, lr=lr, n_tokens=learner.n_tokens)
 
 
-def _write_facts(spec: TrainSegment, learner: Learner, output_dir: Path, vocab_size: int) -> None:
+def _write_facts(
+    spec: TrainSegment, learner: Learner, output_dir: Path, vocab_size: int, kept: Mapping[str, Any]
+) -> None:
     facts = {
+        **kept,
         "architecture": to_json(spec.model),
         "vocab_size": vocab_size,
         "step": learner.step,
@@ -134,6 +146,8 @@ def _write_facts(spec: TrainSegment, learner: Learner, output_dir: Path, vocab_s
         "flops_per_token": spec.model.flops_per_token(vocab_size, spec.seq_len),
         "precision": spec.precision,
     }
+    if isinstance(spec.model, Adapted):
+        facts["n_trainable"] = spec.model.n_trainable(vocab_size)
     text = json.dumps(facts, indent=1, sort_keys=True, allow_nan=False) + "\n"
     (output_dir / FACTS).write_text(text, encoding="utf-8")
 

@@ -110,9 +110,9 @@ def _bounds(batch: Batch, micro_batch_tokens: int, *, skips: bool) -> list[tuple
         skips: whether parts without a label that counts are left out: no other process waits for them. One
             is kept where none has any, so that every parameter has a gradient.
     """
-    bounds = parts(len(batch.valid), batch.valid.shape[1], micro_batch_tokens)
+    bounds = list(parts(len(batch.valid), batch.valid.shape[1], micro_batch_tokens))
     counted = [(first, last) for first, last in bounds if not skips or batch.valid[first:last].any()]
-    return counted or [next(parts(len(batch.valid), batch.valid.shape[1], micro_batch_tokens))]
+    return counted or bounds[:1]
 
 
 def _moved(array: NDArray[Any], device: str) -> torch.Tensor:

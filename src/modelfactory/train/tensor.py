@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 
 from modelfactory.errors import SpecError
 from modelfactory.models.attention_module import CausalAttention
@@ -37,6 +42,9 @@ class Pair:
     """Name of the second, divided by inputs."""
     counts: tuple[str, ...] = ()
     """Attributes of the layer that count what it is divided into, such as heads."""
+    of_each_head: tuple[str, ...] = ()
+    """Names of parts with parameters that treat each head of x_BTHQ alike: every rank has heads of its own,
+    so gradients of these parameters are summed."""
 
 
 def pair_of(layer: nn.Module) -> Pair | None:
@@ -49,16 +57,24 @@ def pair_of(layer: nn.Module) -> Pair | None:
         pair: Pair = offered()
         return pair
     if type(layer) is CausalAttention:
-        queries, keys = layer.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
-        return Pair(
-            inward="qkv", sizes=(queries, keys, keys), outward="out", counts=("n_heads", "n_kv_heads")
-        )
+        return None if layer.norm_over == "width" else _attention_pair(layer)
     if type(layer) is GatedFeedForward:
         half = layer.gate_up.out_features // 2
         return Pair(inward="gate_up", sizes=(half, half), outward="down")
     if type(layer) is FeedForward:
         return Pair(inward="up", sizes=(layer.up.out_features,), outward="down")
     return None
+
+
+def _attention_pair(layer: CausalAttention) -> Pair:
+    queries, keys = layer.n_heads * layer.head_dim, layer.n_kv_heads * layer.head_dim
+    return Pair(
+        inward="qkv",
+        sizes=(queries, keys, keys, *((queries,) if layer.is_gated else ())),
+        outward="out",
+        counts=("n_heads", "n_kv_heads"),
+        of_each_head=("q_norm", "k_norm") if layer.norm_over == "head" else (),
+    )
 
 
 def divide(module: nn.Module, mesh: DeviceMesh) -> dict[str, torch.Tensor]:
@@ -91,6 +107,7 @@ def divide(module: nn.Module, mesh: DeviceMesh) -> dict[str, torch.Tensor]:
 
 def _divide(layer: Any, pair: Pair, mesh: DeviceMesh) -> None:
     plan: Any = {pair.inward: ColwiseParallel(), pair.outward: RowwiseParallel()}
+    plan |= {name: SequenceParallel(sequence_dim=2, use_local_output=True) for name in pair.of_each_head}
     parallelize_module(layer, mesh, plan, src_data_rank=None)
     for name in pair.counts:
         setattr(layer, name, getattr(layer, name) // mesh.size())

@@ -9,6 +9,7 @@ from modelfactory.spec import check_types, require
 from modelfactory.train.batches import BatchStage, batch_sizes, check_warmup
 from modelfactory.train.optimizers import Optimizer
 from modelfactory.train.schedules import Schedule
+from modelfactory.train.start import FromRun, Pretrained
 
 Precision = Literal["bf16", "fp32"]
 """bf16: products in bfloat16 by autocast; weights, gradients and optimizer state stay float32."""
@@ -27,7 +28,7 @@ class Training:
     optimizer: Optimizer
     schedule: Schedule
     seed: int
-    """Of initial weights, order of the data, and dropout where a model has it."""
+    """Of initial weights, unless there is a start, order of the data, and dropout where a model has it."""
     precision: Precision = "bf16"
     grad_clip: float = 1.0
     """Largest norm of the gradient of all parameters together; one that is never met clips nothing."""
@@ -38,6 +39,8 @@ class Training:
     document_masks: bool = False
     """Whether documents that share a row are kept apart: none sees another, positions start anew, and the
     first token of a document is no label of the last token before it. False: a row is one text."""
+    start: Pretrained | FromRun | None = None
+    """Weights to begin with; None for random ones. Optimizer, steps and schedule begin anew."""
 
     def __post_init__(self) -> None:
         """Refuse counts below 1 and a schedule that does not fit into the run."""

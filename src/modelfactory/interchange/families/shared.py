@@ -43,15 +43,15 @@ def size_options(config: Config) -> dict[str, Any]:
     """Return the options that `Llama` and its kin take, but for `tied`."""
     from modelfactory.interchange.families.rope import rope_scaling, rope_theta
 
-    n_heads, d_model = config.need("num_attention_heads"), config.need("hidden_size")
+    n_heads, d_model = config.count("num_attention_heads"), config.count("hidden_size")
     return {
-        "n_layers": config.need("num_hidden_layers"),
+        "n_layers": config.count("num_hidden_layers"),
         "d_model": d_model,
         "n_heads": n_heads,
         "n_kv_heads": config.get("num_key_value_heads", n_heads),
         "head_dim": config.get("head_dim", d_model // n_heads),
-        "d_ff": config.need("intermediate_size"),
-        "max_seq_len": config.need("max_position_embeddings"),
+        "d_ff": config.count("intermediate_size"),
+        "max_seq_len": config.count("max_position_embeddings"),
         "rope_theta": rope_theta(config),
         "rope_scaling": rope_scaling(config),
         "norm_eps": config.get("rms_norm_eps", 1e-6),

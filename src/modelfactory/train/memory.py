@@ -1,0 +1,216 @@
+"""How much memory training takes, by formula: nothing is allocated and torch is not imported.
+
+Parameters, gradients and optimizer state follow from the specs, what layers keep for the backward pass from
+`models.activations`. Peaks are looked for where they can be: in the loss at the end of the forward pass, in
+the last layer at the start of the backward pass, and at its end, when all gradients are there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+from modelfactory.models import Decoder
+from modelfactory.models.activations import Kept, Pass, kept_by_layer, kept_by_norm
+from modelfactory.models.lora import unadapted
+from modelfactory.stage import Parallel
+from modelfactory.train.optimizer_memory import hidden_shapes_of, optimizer_bytes
+
+if TYPE_CHECKING:
+    from modelfactory.models import Architecture
+    from modelfactory.models.decoder import Block
+    from modelfactory.stage import Checkpointing, Device
+    from modelfactory.train.optimizers import Optimizer
+
+CHUNK_LOGITS = 2**23
+"""As `models.cross_entropy`, which needs torch; a test holds them together."""
+_LOGIT_BYTES = {False: 17, True: 10}
+"""Of each logit of a chunk at the worst moment of the loss, uncompiled and compiled; uncompiled, the gradient
+of the chunk before is there as well."""
+_WORKING = 0.5
+"""Share of what a layer keeps that its backward pass works with besides."""
+_TOKEN_BYTES = 16
+"""Of a token and its label."""
+
+
+class Trainee(Protocol):
+    """What is read of a `Training` or of a segment."""
+
+    @property
+    def optimizer(self) -> Optimizer: ...  # noqa: D102
+    @property
+    def batch_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def precision(self) -> Literal["bf16", "fp32"]: ...  # noqa: D102
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes of one process."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    casts: int
+    """Weights in bfloat16, beside those in float32."""
+    activations: int
+    """What the backward pass reads, at the end of the forward pass."""
+    loss: int
+    """Logits of one chunk, and the gradients of head and last hidden states, which the loss works out."""
+    layer: int
+    """What one layer works with in the backward pass."""
+    total: int
+    """At the peak, at which not all of the above are there."""
+
+
+def memory_bytes(
+    model: Architecture,
+    vocab_size: int,
+    training: Trainee,
+    *,
+    micro_batch_tokens: int = 16_384,
+    is_compiled: bool = False,
+    checkpointing: Checkpointing = "none",
+    parallel: Parallel | None = None,
+    device: Device = "cpu",
+) -> Memory:
+    """Estimate the most memory that training holds at once, beside what Python and libraries take.
+
+    For a decoder of this package's layers it is within 15 % of what tensors hold at the peak, measured as the
+    growth of a process on a CPU that gives back at once what is freed (`benchmarks/memory.py`). Not counted:
+    what glibc keeps of freed memory, and what compiling takes itself. A layer of your own is taken for a
+    feed-forward of as many parameters, unless it says better (`kept_numbers`, see `models.activations`). Of
+    an architecture that is no `Decoder`, only parameters, gradients and optimizer state are counted. Division
+    among processes is counted, not measured.
+
+    Args:
+        model: the architecture.
+        vocab_size: of the tokenizer.
+        training: its optimizer, batch and precision are read; a `Training` or a `TrainSegment`.
+        micro_batch_tokens: see `Site`.
+        is_compiled: whether torch.compile is used.
+        checkpointing: see `Site`.
+        parallel: processes the model is spread over.
+        device: where it is trained.
+    """
+    split = parallel or Parallel()
+    is_bf16 = training.precision == "bf16"
+    n_rows_all = max(training.batch_tokens // model.max_seq_len // split.n_row_ranks, 1)
+    n_parts = -(-n_rows_all // max(micro_batch_tokens // model.max_seq_len, 1))
+    n_rows = -(-n_rows_all // n_parts)
+    how = Pass(
+        seq_len=model.max_seq_len,
+        n_rows=n_rows,
+        is_bf16=is_bf16,
+        is_compiled=is_compiled,
+        is_cpu=device == "cpu",
+    )
+    n_tokens = n_rows * model.max_seq_len // split.context
+    return _Estimate(model, vocab_size, training.optimizer, how, checkpointing, split).at_peak(
+        n_tokens, is_accumulating=n_parts > 1
+    )
+
+
+class _Estimate:
+    def __init__(  # noqa: PLR0917
+        self,
+        model: Architecture,
+        vocab_size: int,
+        optimizer: Optimizer,
+        how: Pass,
+        checkpointing: Checkpointing,
+        split: Parallel,
+    ) -> None:
+        trainable = getattr(model, "n_trainable", model.n_parameters)
+        self.n_trained = int(trainable(vocab_size))
+        self.n_parameters = model.n_parameters(vocab_size)
+        self.optimizer = optimizer_bytes(optimizer, model, vocab_size)
+        model = unadapted(model)  # what adapters keep is little
+        self.how, self.split = how, split
+        self.d_model = getattr(model, "d_model", 0)
+        self.is_tied = bool(getattr(model, "tied", False))
+        self.n_vocabulary = vocab_size * self.d_model
+        self.vocab_size = vocab_size
+        self.blocks = _blocks(model)
+        self.kept, self.once = _kept(model, self.blocks, how, checkpointing)
+        self.n_further = getattr(getattr(model, "multi_token", None), "n_extra", 0)
+
+    def at_peak(self, n_tokens: int, *, is_accumulating: bool) -> Memory:
+        """Return the largest of the moments that may be the peak."""
+        share = 1 / (self.split.shard * self.split.tensor)
+        parameters, gradients = 4 * self.n_parameters, 4 * self.n_trained
+        parameters, gradients, optimizer = (
+            int(share * each) for each in (parameters, gradients, self.optimizer)
+        )
+        casts = int(share * 2 * (self.n_parameters - self.n_vocabulary)) if self.how.is_bf16 else 0
+        activations = int(n_tokens * (self._bytes(self.kept) / self.split.tensor + _TOKEN_BYTES))
+        layer = int(n_tokens * self._bytes(self.once) / self.split.tensor)
+        head = 4 * self.n_vocabulary
+        loss = self._loss(n_tokens)
+        fixed = parameters + optimizer + (gradients if is_accumulating else 0)
+        in_loss = fixed + activations + casts + loss
+        in_layer = fixed + activations + casts + (2 * head + 4 * self.d_model * n_tokens) + layer
+        at_end = parameters + optimizer + gradients + (head if self.is_tied or is_accumulating else 0)
+        return Memory(
+            parameters=parameters,
+            gradients=gradients,
+            optimizer=optimizer,
+            casts=casts,
+            activations=activations,
+            loss=loss,
+            layer=layer,
+            total=max(in_loss, in_layer, at_end),
+        )
+
+    def _bytes(self, kept: Kept) -> float:
+        return kept.n_bytes(is_bf16=self.how.is_bf16)
+
+    def _loss(self, n_tokens: int) -> int:
+        n_logits, is_compiled = n_tokens * self.vocab_size, self.how.is_compiled
+        n_chunks = -(-n_logits // CHUNK_LOGITS)
+        before = (2 if self.how.is_bf16 else 4) if n_chunks > 1 and not is_compiled else 0
+        head = (6 if self.how.is_bf16 else 4) * self.n_vocabulary * (1 + self.n_further)
+        chunk = (_LOGIT_BYTES[is_compiled] + before) * (n_logits // n_chunks)
+        return chunk + head + 4 * n_tokens * self.d_model
+
+
+def _blocks(model: Architecture) -> list[Block]:
+    """Return those of all layers, and of the depths that predict further tokens."""
+    if not isinstance(model, Decoder):
+        return []
+    further = model.multi_token
+    return [*model.layers(), *([] if further is None else [cast("Block", further.block)] * further.n_extra)]
+
+
+def _kept(
+    model: Architecture, blocks: list[Block], how: Pass, checkpointing: Checkpointing
+) -> tuple[Kept, Kept]:
+    """Return what is kept for each token, and what one layer needs beside that in the backward pass."""
+    if not isinstance(model, Decoder):
+        return Kept(), Kept()
+    width = model.d_model
+    whole = [_kept_by_block(block, width, how) for block in blocks]
+    ends = kept_by_norm(model.final_norm, width, how)
+    if (further := model.multi_token) is not None:
+        joined = kept_by_norm(cast("Block", further.block).norm, 2 * width, how)
+        ends = ends.plus(ends.plus(joined, Kept(product=2 * width)).times(further.n_extra))
+    largest = max(whole, key=lambda each: each.n_bytes(is_bf16=how.is_bf16))
+    if checkpointing == "none":
+        return ends.plus(*whole), largest.times(_WORKING)
+    dear = [_dear(block, width) if checkpointing == "selective" else Kept() for block in blocks]
+    return ends.plus(Kept(wide=width * len(blocks)), *dear), largest.times(1 + _WORKING)
+
+
+def _kept_by_block(block: Block, width: int, how: Pass) -> Kept:
+    norms = kept_by_norm(block.norm, width, how).times(block.n_norms)
+    layers = (kept_by_layer(layer, width, how) for layer in (block.mixer, block.feed_forward))
+    return norms.plus(*layers)
+
+
+def _dear(block: Block, width: int) -> Kept:
+    """Return the outputs of matrix products and of attention, which selective checkpointing keeps."""
+    outputs = sum(
+        rows for layer in (block.mixer, block.feed_forward) for rows, _ in hidden_shapes_of(layer, width)
+    )
+    mixer: Any = block.mixer
+    return Kept(product=outputs + getattr(mixer, "n_heads", 0) * getattr(mixer, "head_dim", 0))

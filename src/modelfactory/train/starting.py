@@ -1,0 +1,65 @@
+"""The first weights of a run that starts from a checkpoint or an imported model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from modelfactory.errors import SpecError
+from modelfactory.models.lora import Adapted
+from modelfactory.spec import from_json
+from modelfactory.train import checkpoint
+from modelfactory.train.loading import FACTS, FOLDER, model_facts, without_adapters
+from modelfactory.train.start import START, check_start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from modelfactory.tokens.tokenizer import Tokenizer
+    from modelfactory.train.learner import Learner
+
+_KEPT = ("tokenizer_vocab_size", "prefix_id", "chat_template")
+"""Facts of a start that hold for what is made of it."""
+
+
+def start_of(inputs: Mapping[str, Path], model: Any, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the facts of the start, none where there is none.
+
+    Raises:
+        SpecError: it is another model, or one of another tokenizer.
+    """
+    if START not in inputs:
+        return {}
+    place = inputs[START] / FACTS
+    facts = model_facts(inputs[START])
+    check_start(str(place), from_json(facts["architecture"]), model)
+    n_tokens = facts.get("tokenizer_vocab_size", facts["vocab_size"])
+    if n_tokens != tokenizer.vocab_size:
+        raise SpecError(
+            place=str(place),
+            found=f"a model of {n_tokens:,} tokens beside a tokenizer of {tokenizer.vocab_size:,}",
+            wanted="the tokenizer that the start was trained with",
+            remedy="Use the tokenizer of the start.",
+        )
+    return facts
+
+
+def kept_facts(start: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a start's facts holds for the models that are made of it."""
+    template = start.get("imported", {}).get("chat_template")
+    known = dict(start) if template is None else {"chat_template": template, **start}
+    return {name: known[name] for name in _KEPT if name in known}
+
+
+def begin_from(learner: Learner, start: Path, model: Any) -> None:
+    """Take over the weights of a start, and nothing else of it.
+
+    Adapters of the start go on if the model has the same, and are merged into its matrices otherwise. New
+    ones stay as the run's own seed made them.
+    """
+    architecture = from_json(model_facts(start)["architecture"])
+    state = checkpoint.load(start / FOLDER, "model/")
+    weights = {key.removeprefix("model/"): value for key, value in state.items()}
+    if architecture != model:
+        weights = without_adapters(architecture, weights)
+    learner.begin(weights, strict=not (isinstance(model, Adapted) and architecture != model))
