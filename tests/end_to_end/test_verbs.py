@@ -44,6 +44,10 @@ VERBS: dict[str, tuple[tuple[str | Path, ...], set[str]]] = {
         {"name", "stages", "was_there", "n_parameters", "vocab_size", "imported"},
     ),
     "export": (("low/seed=1", "--to", "exported"), {"checkpoint", "to", "architecture"}),
+    "coord-check": (
+        (FILE, "--widths", "16,32", "--steps", "1", "-o", "coords.html"),
+        {"output", "models"},
+    ),
     "gc": (("--dry-run",), {"dry_run", "garbage", "bytes"}),
     "doctor": ((), {"checks", "good"}),
 }

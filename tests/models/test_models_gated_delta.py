@@ -1,6 +1,6 @@
 """The gated delta rule against its recurrence, one position after the other in float64."""
 
-# ruff: noqa: N803, N806 - the letters of the papers' shapes
+
 from __future__ import annotations
 
 import sys

@@ -1,6 +1,6 @@
 """Our recurrent mixers against transformers', weights copied, at every position."""
 
-# ruff: noqa: N806 - the letters of the papers' shapes
+
 from __future__ import annotations
 
 from typing import Any

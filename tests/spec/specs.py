@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from modelfactory.spec import check_types, not_identity, require
 
@@ -35,6 +35,24 @@ class Train:
 @dataclass(frozen=True, kw_only=True)
 class Anything:
     value: Any
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+
+class Measured(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sized:
+    size: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    layer: Measured
 
     def __post_init__(self) -> None:
         check_types(self)

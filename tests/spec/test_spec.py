@@ -20,7 +20,7 @@ from modelfactory.spec import (
     to_json,
     where_paths,
 )
-from tests.spec.specs import Anything, Chosen, Mutable, Optimizer, Train, Wrapped, keep_all
+from tests.spec.specs import Anything, Chosen, Mutable, Named, Optimizer, Sized, Train, Wrapped, keep_all
 
 TRAIN = Train(optimizer=Optimizer(lr=0.1), n_steps=3, betas=(0.5, 1.0))
 

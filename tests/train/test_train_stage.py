@@ -302,7 +302,9 @@ def test_the_end_of_text_token_is_trained_on(inputs: dict[str, Path]) -> None:
 needs_compiler = pytest.mark.skipif(
     not any(shutil.which(name) for name in ("c++", "g++", "clang++")), reason="needs a C++ compiler"
 )
-torch_warns_of_itself = pytest.mark.filterwarnings("ignore:.*(torch.jit|should not be instantiated):DeprecationWarning")
+torch_warns_of_itself = pytest.mark.filterwarnings(
+    "ignore:.*(torch.jit|should not be instantiated):DeprecationWarning"
+)
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def import_gguf(path: Path, *, eos_token: str | None = None, with_tokenizer: boo
     family = family_named(gguf_names.ARCHITECTURES[name], str(path))
     weights = _Weights(path, reader, turns_neighbours=name in gguf_names.TURNS_NEIGHBOURS, fields=fields)
     config = Config(_config(fields, name, weights, path), str(path))
-    vocab_size = int(config.need("vocab_size"))
+    vocab_size = config.count("vocab_size")
     spec = family.decoder(config)
     tokenizer = read_tokenizer(fields, eos_token, str(path)) if with_tokenizer else None
     check_vocabulary(tokenizer, vocab_size, str(path))

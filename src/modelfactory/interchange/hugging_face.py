@@ -55,7 +55,7 @@ def outline(folder: Path) -> tuple[Decoder, int, Family]:
     place = str(folder / CONFIG)
     family = _family(fields, place)
     config = Config(fields, place)
-    vocab_size = int(config.need("vocab_size"))
+    vocab_size = config.count("vocab_size")
     return family.decoder(config), vocab_size, family
 
 

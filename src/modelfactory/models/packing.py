@@ -14,8 +14,8 @@ def packing_of(documents_BT: torch.Tensor | Packing) -> Packing:
     """Return positions within documents and who may see whom.
 
     Args:
-        documents_BT: int64, numbers the documents of each row; equal neighbours are one document. Or what this
-            returns, as a trainer gives it whose rows lie on several processes.
+        documents_BT: int64, numbers the documents of each row; equal neighbours are one document. Or what
+            this returns, as a trainer gives it whose rows lie on several processes.
     """
     if isinstance(documents_BT, Packing):
         return documents_BT
