@@ -1,6 +1,5 @@
 """The gated delta rule against its recurrence, one position after the other in float64."""
 
-
 from __future__ import annotations
 
 import sys

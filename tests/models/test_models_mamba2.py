@@ -1,6 +1,5 @@
 """The state space of Mamba-2 against its recurrence, one position after the other in float64."""
 
-
 from __future__ import annotations
 
 import sys

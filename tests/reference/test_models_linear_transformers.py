@@ -1,6 +1,5 @@
 """Our recurrent mixers against transformers', weights copied, at every position."""
 
-
 from __future__ import annotations
 
 from typing import Any
