@@ -33,12 +33,12 @@ def plain(x: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, **options: 
     return functional.cross_entropy(logits, labels, ignore_index=UNCOUNTED, reduction="sum")
 
 
-@pytest.mark.parametrize("chunk", [1, 53 * 4, 2**23])
+@pytest.mark.parametrize("chunk", [1, 4, 1_024])
 @pytest.mark.parametrize("name", CASES)
 def test_value_and_gradients_are_those_of_torch(
     name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cross_entropy, "CHUNK_LOGITS", chunk)
+    monkeypatch.setattr(cross_entropy, "rows_per_chunk", lambda _: chunk)
     x, head, labels = material()
     wanted = plain(x, head, labels, **CASES[name])
     found = cross_entropy_sum(x, head, labels, **CASES[name])
@@ -58,7 +58,7 @@ def test_nothing_counted_is_0_with_no_gradient() -> None:
 
 
 def test_no_piece_holds_the_logits_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "CHUNK_LOGITS", 53 * 10)
+    monkeypatch.setattr(cross_entropy, "rows_per_chunk", lambda _: 10)
     kept: list[int] = []
     x, head, labels = material()
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from modelfactory.models import GPT2, Llama, cross_entropy, query_blocks
+from modelfactory.models import GPT2, Llama, query_blocks
 from modelfactory.models.activations import QUERY_BLOCK_WEIGHTS
 from modelfactory.models.lora import Adapted, LoRA
 from modelfactory.stage import Parallel
 from modelfactory.tokens import Batch
-from modelfactory.train import AdamW, Muon, memory
+from modelfactory.train import AdamW, Muon
 from modelfactory.train.eight_bit import AdamW8bit
 from modelfactory.train.learner import Learner
 from modelfactory.train.memory import memory_bytes
@@ -137,7 +137,6 @@ def test_processes_divide_what_they_hold() -> None:
 
 
 def test_constants_are_those_of_the_modules() -> None:
-    assert memory.CHUNK_LOGITS == cross_entropy.CHUNK_LOGITS
     assert QUERY_BLOCK_WEIGHTS == query_blocks._MAX_WEIGHTS
 
 

@@ -109,9 +109,7 @@ def _attention(layer: Attention, d_model: int, how: Pass) -> Kept:
     turned = A + K if layer.rope is not None or layer.qk_norm is not None else 0
     if how.keeps_weights(layer.n_heads):
         weights = layer.n_heads * _mean_keys_of_query_blocks(how.seq_len, layer.window)
-        return kept.plus(
-            Kept(product=2 * A + 2 * K + weights, wide=weights * (1 if layer.softcap is None else 2))
-        )
+        return kept.plus(Kept(product=2 * A + 2 * K + weights, wide=0 if layer.softcap is None else weights))
     window = layer.window
     in_blocks = window is not None and window >= 8 and 4 * window <= how.seq_len
     n_keys = 2 * window if in_blocks and window is not None else how.seq_len
@@ -150,7 +148,7 @@ def _latent(layer: LatentAttention, d_model: int, how: Pass) -> Kept:
         norms = norms.plus(Kept(wide=layer.q_inward + layer.kv_rank + layer.rope_head_dim - ranks))
     if how.keeps_weights(layer.n_heads):
         weights = layer.n_heads * _mean_keys_of_query_blocks(how.seq_len, None)
-        return norms.plus(Kept(product=d_model + ranks + 2 * queries + 2 * values + weights, wide=weights))
+        return norms.plus(Kept(product=d_model + ranks + 2 * queries + 2 * values + weights))
     if layer.qk_head_dim > layer.v_head_dim:  # torch's kernels want values as wide as queries: padded copies
         mixed = 4 * queries + values
     else:

@@ -7,12 +7,13 @@ K key/value heads, each shared by H / K query heads; Q width of queries and keys
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.nn import functional
 
 from modelfactory.models.flex import by_flex, fits_flex
+from modelfactory.models.modules import at_least_float32
 from modelfactory.models.query_blocks import by_query_blocks, fits_query_blocks
 from modelfactory.models.scoring import Scoring, seen
 from modelfactory.models.window_blocks import by_blocks, is_worth_blocks
@@ -116,5 +117,26 @@ def by_formula(
         scores_BHTS = scoring.softcap * torch.tanh(scores_BHTS / scoring.softcap)
     if mask is not None:
         scores_BHTS = scores_BHTS.masked_fill(~mask, float("-inf"))
-    weights = scores_BHTS.softmax(dim=-1).to(v_BKSV.dtype).view(B, K, -1, S)
+    weights = cast("torch.Tensor", _Softmax.apply(scores_BHTS, v_BKSV.dtype)).view(B, K, -1, S)  # type: ignore[no-untyped-call]
     return (weights @ v_BKSV).view(B, H, T, -1)
+
+
+class _Softmax(torch.autograd.Function):
+    """The softmax in a narrower type, which alone is kept for the backward pass.
+
+    Written as two steps, softmax and cast, it would be kept in both types: three times the bytes in bfloat16.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores_BHTS: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+        weights_BHTS = scores_BHTS.softmax(dim=-1).to(kind)
+        ctx.save_for_backward(weights_BHTS)
+        return weights_BHTS
+
+    @staticmethod
+    def backward(ctx: Any, grad_BHTS: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (weights_BHTS,) = ctx.saved_tensors
+        wide = at_least_float32(weights_BHTS)
+        weights_BHTS, grad_BHTS = weights_BHTS.to(wide), grad_BHTS.to(wide)
+        mean_BHT1 = (weights_BHTS * grad_BHTS).sum(dim=-1, keepdim=True)
+        return weights_BHTS * (grad_BHTS - mean_BHT1), None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from modelfactory.models import Decoder
 from modelfactory.models.activations import Kept, Pass, kept_by_layer, kept_by_norm
 from modelfactory.models.lora import unadapted
+from modelfactory.models.loss_chunks import rows_per_chunk
 from modelfactory.stage import Parallel
 from modelfactory.train.optimizer_memory import hidden_shapes_of, optimizer_bytes
 
@@ -22,11 +23,8 @@ if TYPE_CHECKING:
     from modelfactory.stage import Checkpointing, Device
     from modelfactory.train.optimizers import Optimizer
 
-CHUNK_LOGITS = 2**23
-"""As `models.cross_entropy`, which needs torch; a test holds them together."""
-_LOGIT_BYTES = {False: 17, True: 10}
-"""Of each logit of a chunk at the worst moment of the loss, uncompiled and compiled; uncompiled, the gradient
-of the chunk before is there as well."""
+_LOGIT_BYTES = {"bf16": 6, "fp32": 4, "compiled": 8}
+"""Of each logit of a chunk at the worst moment of the loss."""
 _WORKING = 0.5
 """Share of what a layer keeps that its backward pass works with besides."""
 _TOKEN_BYTES = 16
@@ -166,11 +164,10 @@ class _Estimate:
         return kept.n_bytes(is_bf16=self.how.is_bf16)
 
     def _loss(self, n_tokens: int) -> int:
-        n_logits, is_compiled = n_tokens * self.vocab_size, self.how.is_compiled
-        n_chunks = -(-n_logits // CHUNK_LOGITS)
-        before = (2 if self.how.is_bf16 else 4) if n_chunks > 1 and not is_compiled else 0
+        n_chunks = max(-(-n_tokens // rows_per_chunk(self.vocab_size)), 1)
+        how = "compiled" if self.how.is_compiled else "bf16" if self.how.is_bf16 else "fp32"
         head = (6 if self.how.is_bf16 else 4) * self.n_vocabulary * (1 + self.n_further)
-        chunk = (_LOGIT_BYTES[is_compiled] + before) * (n_logits // n_chunks)
+        chunk = _LOGIT_BYTES[how] * (n_tokens * self.vocab_size // n_chunks)
         return chunk + head + 4 * n_tokens * self.d_model
 
 

@@ -12,6 +12,7 @@ from modelfactory.spec import to_json
 from modelfactory.tokens import Stream, TokenShard, load_tokenizer
 from modelfactory.train import checkpoint
 from modelfactory.train.disk import full_disk_named
+from modelfactory.train.freed_memory import freed_memory_kept
 from modelfactory.train.learner import Learner
 from modelfactory.train.loading import FACTS, FOLDER, model_facts
 from modelfactory.train.logs import StepLog
@@ -58,7 +59,7 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
     if site.parallel.world_size > 1 and not are_joined():
         on_ranks(spec, inputs, output_dir, site)
         return
-    with torch_settings(site.threads, site.device), full_disk_named(output_dir):
+    with torch_settings(site.threads, site.device), freed_memory_kept(), full_disk_named(output_dir):
         stream = open_stream(spec, inputs)
         tokenizer = load_tokenizer(inputs["tokenizer"])
         start = start_of(inputs, spec.model, tokenizer)
