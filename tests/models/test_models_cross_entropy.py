@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from modelfactory.models import cross_entropy
+from modelfactory.models import cross_entropy, loss_chunks
 from modelfactory.models.cross_entropy import UNCOUNTED, cross_entropy_sum, scaled
 
 CASES: dict[str, dict[str, Any]] = {
@@ -38,7 +38,7 @@ def plain(x: torch.Tensor, head: torch.Tensor, labels: torch.Tensor, **options: 
 def test_value_and_gradients_are_those_of_torch(
     name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cross_entropy, "rows_per_chunk", lambda _: chunk)
+    monkeypatch.setattr(loss_chunks, "rows_per_chunk", lambda _: chunk)
     x, head, labels = material()
     wanted = plain(x, head, labels, **CASES[name])
     found = cross_entropy_sum(x, head, labels, **CASES[name])
@@ -58,7 +58,7 @@ def test_nothing_counted_is_0_with_no_gradient() -> None:
 
 
 def test_no_piece_holds_the_logits_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "rows_per_chunk", lambda _: 10)
+    monkeypatch.setattr(loss_chunks, "rows_per_chunk", lambda _: 10)
     kept: list[int] = []
     x, head, labels = material()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.nn import functional
 
-from modelfactory.models.loss_chunks import rows_per_chunk
+from modelfactory.models.loss_chunks import n_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,8 +98,8 @@ class _Sum(torch.autograd.Function):
 def _chunks(
     x_ND: torch.Tensor, labels_N: torch.Tensor, head_VD: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Cut into equal parts of not more than `rows_per_chunk`."""
-    n_parts = max(-(-x_ND.shape[0] // rows_per_chunk(head_VD.shape[0])), 1)
+    """Cut into equal parts of not more than `loss_chunks.rows_per_chunk`."""
+    n_parts = n_chunks(x_ND.shape[0], head_VD.shape[0])
     return zip(x_ND.tensor_split(n_parts), labels_N.tensor_split(n_parts), strict=True)
 
 

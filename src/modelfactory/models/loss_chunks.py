@@ -11,6 +11,11 @@ _MOST_LOGITS = 2**26
 """256 MiB in float32, whatever the vocabulary."""
 
 
+def n_chunks(n_positions: int, vocab_size: int) -> int:
+    """Return how many equal chunks `n_positions` are cut into, at least 1."""
+    return max(-(-n_positions // rows_per_chunk(vocab_size)), 1)
+
+
 def rows_per_chunk(vocab_size: int) -> int:
     """Return the most positions of a chunk, at least 1."""
     rows = max(_LOGITS // vocab_size, _ROWS)

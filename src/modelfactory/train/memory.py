@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from modelfactory.models import Decoder
 from modelfactory.models.activations import Kept, Pass, kept_by_layer, kept_by_norm
 from modelfactory.models.lora import unadapted
-from modelfactory.models.loss_chunks import rows_per_chunk
+from modelfactory.models.loss_chunks import n_chunks
 from modelfactory.stage import Parallel
 from modelfactory.train.optimizer_memory import hidden_shapes_of, optimizer_bytes
 
@@ -164,10 +164,9 @@ class _Estimate:
         return kept.n_bytes(is_bf16=self.how.is_bf16)
 
     def _loss(self, n_tokens: int) -> int:
-        n_chunks = max(-(-n_tokens // rows_per_chunk(self.vocab_size)), 1)
         how = "compiled" if self.how.is_compiled else "bf16" if self.how.is_bf16 else "fp32"
         head = (6 if self.how.is_bf16 else 4) * self.n_vocabulary * (1 + self.n_further)
-        chunk = _LOGIT_BYTES[how] * (n_tokens * self.vocab_size // n_chunks)
+        chunk = _LOGIT_BYTES[how] * (n_tokens * self.vocab_size // n_chunks(n_tokens, self.vocab_size))
         return chunk + head + 4 * n_tokens * self.d_model
 
 
