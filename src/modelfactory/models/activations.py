@@ -115,8 +115,8 @@ def _attention(layer: Attention, d_model: int, how: Pass) -> Kept:
     n_keys = 2 * window if in_blocks and window is not None else how.seq_len
     if layer.softcap is not None:
         scores = layer.n_heads * n_keys
-        weights = scores if how.is_bf16 else 0  # in fp32 the softmax's own output is used as it is
-        return kept.plus(Kept(product=2 * A + (4 if in_blocks else 2) * K + weights, wide=2 * scores))
+        # the bounded scores in float32, and the weights in the type of products
+        return kept.plus(Kept(product=2 * A + (4 if in_blocks else 2) * K + scores, wide=scores))
     if in_blocks:
         return kept.plus(Kept(product=2 * A + 4 * K + n_keys, wide=layer.n_heads))
     mask = 0.0 if window is None else how.seq_len / how.n_rows  # one for all rows
