@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from modelfactory.models import query_blocks
+from modelfactory.models import query_block_sizes, query_blocks
 from modelfactory.models.packing import packing_of
 from modelfactory.models.query_blocks import by_query_blocks, fits_query_blocks
 from modelfactory.models.scoring import Scoring, seen
@@ -53,7 +53,7 @@ def test_only_inside_the_compiler_on_a_cpu_in_bfloat16(monkeypatch: pytest.Monke
     assert not fits_query_blocks(q.float(), k.float())
     assert not fits_query_blocks(q[:, :, -1:], k), "one token after a cache"
     assert not fits_query_blocks(q[:, :, :32], k[:, :, :32]), "short"
-    monkeypatch.setattr(query_blocks, "_MAX_WEIGHTS", 1)
+    monkeypatch.setattr(query_block_sizes, "_MOST_WEIGHTS", 1)
     assert not fits_query_blocks(q, k), "more weights than memory is given for"
 
 

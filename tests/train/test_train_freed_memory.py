@@ -32,6 +32,8 @@ CODE = textwrap.dedent("""
     print(bare, kept, held, resident() - before, used())
 """)
 
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts pages as Linux does")
+
 
 def counted(**environment: str) -> list[int]:
     answer = subprocess.run(
@@ -40,7 +42,6 @@ def counted(**environment: str) -> list[int]:
     return [int(word) for word in answer.stdout.split()]
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts pages as Linux does")
 def test_blocks_are_reused_inside_and_given_back_after() -> None:
     bare, kept, held, after, again = counted()
     assert bare > 8 * 10_000 > 1_000 > kept

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from modelfactory.models import GPT2, Llama, query_blocks
-from modelfactory.models.activations import QUERY_BLOCK_WEIGHTS
+from modelfactory.models import GPT2, Llama
 from modelfactory.models.lora import Adapted, LoRA
 from modelfactory.stage import Parallel
 from modelfactory.tokens import Batch
@@ -134,10 +133,6 @@ def test_processes_divide_what_they_hold() -> None:
     )
     assert divided.optimizer == alone.optimizer // 2
     assert divided.activations == pytest.approx(alone.activations / 4, rel=0.01)
-
-
-def test_constants_are_those_of_the_modules() -> None:
-    assert QUERY_BLOCK_WEIGHTS == query_blocks._MAX_WEIGHTS
 
 
 def test_estimating_needs_no_torch() -> None:

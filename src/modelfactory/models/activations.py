@@ -16,13 +16,10 @@ from modelfactory.models.gated_delta import GatedDelta
 from modelfactory.models.latent_attention import LatentAttention
 from modelfactory.models.mamba2 import Mamba2
 from modelfactory.models.norms import RMSNorm
+from modelfactory.models.query_block_sizes import is_worth_query_blocks, mean_keys
 
 if TYPE_CHECKING:
     from modelfactory.models.architecture import Layer, Norm
-
-QUERY_BLOCK_WEIGHTS = 2**27
-"""Weights of attention beyond which compiled attention on a CPU keeps none; see `query_blocks`."""
-_QUERY_BLOCK_MIN_LENGTH = 64
 
 
 class Kept(NamedTuple):
@@ -60,10 +57,8 @@ class Pass:
 
     def keeps_weights(self, n_heads: int) -> bool:
         """Say whether attention without a bound on its scores keeps its weights: see `query_blocks`."""
-        T = self.seq_len
         is_there = self.is_compiled and self.is_bf16 and self.is_cpu
-        n_weights = self.n_rows * n_heads * T * T // 2
-        return is_there and T >= _QUERY_BLOCK_MIN_LENGTH and n_weights <= QUERY_BLOCK_WEIGHTS
+        return is_there and is_worth_query_blocks(self.n_rows, n_heads, self.seq_len)
 
 
 def kept_by_norm(norm: Norm, width: int, how: Pass) -> Kept:
@@ -108,7 +103,7 @@ def _attention(layer: Attention, d_model: int, how: Pass) -> Kept:
         kept = kept.plus(_qk_norm(layer, A + K, how))
     turned = A + K if layer.rope is not None or layer.qk_norm is not None else 0
     if how.keeps_weights(layer.n_heads):
-        weights = layer.n_heads * _mean_keys_of_query_blocks(how.seq_len, layer.window)
+        weights = layer.n_heads * mean_keys(how.seq_len, layer.window)
         return kept.plus(Kept(product=2 * A + 2 * K + weights, wide=0 if layer.softcap is None else weights))
     window = layer.window
     in_blocks = window is not None and window >= 8 and 4 * window <= how.seq_len
@@ -129,17 +124,6 @@ def _qk_norm(layer: Attention, width: int, how: Pass) -> Kept:
     return Kept(wide=width * (int(how.is_bf16) + int(is_rms and not how.is_compiled)))
 
 
-def _mean_keys_of_query_blocks(seq_len: int, window: int | None) -> float:
-    """Return the keys that a query meets in the mean, where whole blocks of queries meet the same keys."""
-    step = 128 if seq_len <= 512 else 256
-    total = 0
-    for start in range(0, seq_len, step):
-        stop = min(start + step, seq_len)
-        first = 0 if window is None else max(0, start - window + 1)
-        total += (stop - start) * (stop - first)
-    return total / seq_len
-
-
 def _latent(layer: LatentAttention, d_model: int, how: Pass) -> Kept:
     ranks = layer.kv_rank + (layer.q_rank or 0)
     queries, values = layer.n_heads * layer.qk_head_dim, layer.n_heads * layer.v_head_dim
@@ -147,7 +131,7 @@ def _latent(layer: LatentAttention, d_model: int, how: Pass) -> Kept:
     if not how.is_bf16:  # no copy in float32: the norm's input is a view of the whole projection
         norms = norms.plus(Kept(wide=layer.q_inward + layer.kv_rank + layer.rope_head_dim - ranks))
     if how.keeps_weights(layer.n_heads):
-        weights = layer.n_heads * _mean_keys_of_query_blocks(how.seq_len, None)
+        weights = layer.n_heads * mean_keys(how.seq_len, None)
         return norms.plus(Kept(product=d_model + ranks + 2 * queries + 2 * values + weights))
     if layer.qk_head_dim > layer.v_head_dim:  # torch's kernels want values as wide as queries: padded copies
         mixed = 4 * queries + values

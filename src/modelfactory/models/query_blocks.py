@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from modelfactory.models.query_block_sizes import is_worth_query_blocks, query_blocks_of
 from modelfactory.models.scoring import Scoring, seen
 
 if TYPE_CHECKING:
@@ -22,18 +23,12 @@ if TYPE_CHECKING:
 
     Formula = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, Scoring], torch.Tensor]
 
-_MIN_LENGTH = 64
-_MAX_WEIGHTS = 2**27
-"""Weights kept for the backward pass of one layer, 256 MB: torch's kernel keeps none."""
-_SHORT = 512
-"""Up to here blocks of 128 are fastest, above it blocks of 256."""
-
 
 def fits_query_blocks(q_BHTQ: torch.Tensor, k_BKSQ: torch.Tensor) -> bool:
     """Say whether this is the fast way: on a CPU, in bfloat16, inside torch.compile, within memory."""
     B, H, T, _ = q_BHTQ.shape
     is_there = torch.compiler.is_compiling() and q_BHTQ.device.type == "cpu"
-    is_whole = _MIN_LENGTH <= T == k_BKSQ.shape[2] and B * H * T * T // 2 <= _MAX_WEIGHTS
+    is_whole = k_BKSQ.shape[2] == T and is_worth_query_blocks(B, H, T)
     return is_there and is_whole and q_BHTQ.dtype == torch.bfloat16
 
 
@@ -46,14 +41,10 @@ def by_query_blocks(  # noqa: PLR0917
     formula: Formula,
 ) -> torch.Tensor:
     """Return y_BHTV; `formula` mixes one block of queries with its keys and values under a mask."""
-    T = q_BHTQ.shape[2]
-    step = 128 if T <= _SHORT else 256
     # whole rows of keys side by side: the products below would copy them once for each block
     q_BHTQ, k_BKTQ, v_BKTV = (part.contiguous() for part in (q_BHTQ, k_BKTQ, v_BKTV))
     blocks = []
-    for start in range(0, T, step):
-        stop = min(start + step, T)
-        first = 0 if scoring.window is None else max(0, start - scoring.window + 1)
+    for start, stop, first in query_blocks_of(q_BHTQ.shape[2], scoring.window):
         mask = seen(stop - start, stop - first, scoring.window, None, q_BHTQ.device)
         if packing is not None:
             mask = mask & packing.mask_B1TT[:, :, start:stop, first:stop]
