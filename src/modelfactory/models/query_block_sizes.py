@@ -1,4 +1,4 @@
-"""When compiled attention goes by blocks of queries, and how large; without torch, since plans count by it too.
+"""When compiled attention goes by blocks of queries, and how large; without torch, since plans count by it.
 
 Shapes: B rows, H heads, T positions of a row.
 """
