@@ -30,7 +30,8 @@ def seen(T: int, S: int, window: int | None, packing: Packing | None, device: to
     """Return which keys each query may see, mask_TS, or mask_B1TS where documents are kept apart."""
     if packing is not None and window is None:
         return packing.mask_B1TT
-    distance_TS = torch.arange(S - T, S, device=device)[:, None] - torch.arange(S, device=device)
+    queries, keys = (torch.arange(n, S, device=device, dtype=torch.int32) for n in (S - T, 0))
+    distance_TS = queries[:, None] - keys
     near_TS = distance_TS >= 0
     if window is not None:
         near_TS &= distance_TS < window

@@ -112,31 +112,41 @@ def by_formula(
     scale = Q**-0.5 if scoring.scale is None else scoring.scale
     # query heads of one key head lie side by side: as further rows they need no copies of the keys
     scores = q_BHTQ.reshape(B, K, -1, Q) @ k_BKSQ.transpose(2, 3)
-    scores_BHTS = scores.to(torch.promote_types(scores.dtype, torch.float32)).view(B, H, T, S) * scale
+    scores_BHTS = scores.view(B, H, T, S)
     if scoring.softcap is not None:
-        scores_BHTS = scoring.softcap * torch.tanh(scores_BHTS / scoring.softcap)
-    if mask is not None:
-        scores_BHTS = scores_BHTS.masked_fill(~mask, float("-inf"))
-    weights = cast("torch.Tensor", _Softmax.apply(scores_BHTS, v_BKSV.dtype)).view(B, K, -1, S)  # type: ignore[no-untyped-call]
-    return (weights @ v_BKSV).view(B, H, T, -1)
+        scores_BHTS = scoring.softcap * torch.tanh(
+            scores_BHTS.to(at_least_float32(scores)) * (scale / scoring.softcap)
+        )
+        scale = 1.0
+    weights = cast("torch.Tensor", _Softmax.apply(scores_BHTS, mask, scale, v_BKSV.dtype))  # type: ignore[no-untyped-call]
+    return (weights.view(B, K, -1, S) @ v_BKSV).view(B, H, T, -1)
 
 
 class _Softmax(torch.autograd.Function):
-    """The softmax in a narrower type, which alone is kept for the backward pass.
+    """Softmax of scaled scores under a mask, of which the weights in a narrower type alone are kept.
 
-    Written as two steps, softmax and cast, it would be kept in both types: three times the bytes in bfloat16.
+    Written as steps it would be kept in both types: three times the bytes in bfloat16. What is masked has a
+    weight of zero, and so a gradient of zero: the mask has no part in the backward pass.
     """
 
     @staticmethod
-    def forward(ctx: Any, scores_BHTS: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-        weights_BHTS = scores_BHTS.softmax(dim=-1).to(kind)
+    def forward(
+        ctx: Any, scores_BHTS: torch.Tensor, mask: torch.Tensor | None, scale: float, kind: torch.dtype
+    ) -> torch.Tensor:
+        # as plain rows: the compiler then makes one loop of all and writes nothing in float32
+        rows_NS = scores_BHTS.flatten(0, 2)
+        rows_NS = rows_NS.to(at_least_float32(rows_NS)) * scale
+        if mask is not None:
+            rows_NS = rows_NS.masked_fill(~mask.expand_as(scores_BHTS).flatten(0, 2), float("-inf"))
+        weights_BHTS = rows_NS.softmax(dim=-1).to(kind).view(scores_BHTS.shape)
         ctx.save_for_backward(weights_BHTS)
+        ctx.scale, ctx.kind = scale, scores_BHTS.dtype
         return weights_BHTS
 
     @staticmethod
-    def backward(ctx: Any, grad_BHTS: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, grad_BHTS: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         (weights_BHTS,) = ctx.saved_tensors
         wide = at_least_float32(weights_BHTS)
         weights_BHTS, grad_BHTS = weights_BHTS.to(wide), grad_BHTS.to(wide)
         mean_BHT1 = (weights_BHTS * grad_BHTS).sum(dim=-1, keepdim=True)
-        return weights_BHTS * (grad_BHTS - mean_BHT1), None
+        return (weights_BHTS * (grad_BHTS - mean_BHT1) * ctx.scale).to(ctx.kind), None, None, None

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from modelfactory.errors import SpecError
+from modelfactory.train.clipping import norms_of, scale_down
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,8 +80,11 @@ class Alone:
         return values
 
     def clip(self, module: torch.nn.Module, limit: float) -> torch.Tensor:
-        """As torch does it."""
-        return torch.nn.utils.clip_grad_norm_(module.parameters(), limit)
+        """As torch.nn.utils.clip_grad_norm_, by more exact norms."""
+        gradients = [each.grad for each in module.parameters() if each.grad is not None]
+        norm = norms_of(gradients).norm()
+        scale_down(gradients, norm, limit)
+        return norm
 
     def outward(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """It is whole."""

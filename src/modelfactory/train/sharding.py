@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from modelfactory.models.attention_module import CausalAttention
 from modelfactory.models.experts_module import Experts, StackedFeedForward
 from modelfactory.models.modules import FeedForward, GatedFeedForward
+from modelfactory.train.clipping import norms_of, scale_down
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,11 +142,11 @@ def clip(n_pieces: Mapping[torch.nn.Parameter, int], limit: float) -> torch.Tens
     held = [(each.grad, times) for each, times in n_pieces.items() if each.grad is not None]
     locals_ = [each.to_local() if isinstance(each, DTensor) else each for each, _ in held]
     shares = [times * _n_pieces(each) / dist.get_world_size() for each, times in held]
-    norms = torch.stack(torch._foreach_norm(locals_))  # noqa: SLF001 - torch's own clipping uses it
+    norms = norms_of(locals_)
     square = (norms.square() * torch.tensor(shares, device=norms.device)).sum()
     dist.all_reduce(square)
     norm = square.sqrt()
-    torch._foreach_mul_(locals_, torch.clamp(limit / (norm + 1e-6), max=1.0))
+    scale_down(locals_, norm, limit)
     return norm
 
 
