@@ -1,11 +1,10 @@
 """Training tokens/s and memory against transformers' Llama, litgpt's GPT, and plain eager float32.
 
 The first three: torch.compile, bf16 autocast over float32 weights, torch's fused AdamW, the gradient clipped,
-the same tokens, one process, steps alternating so that whatever else the machine does hits all alike, all
-with glibc told to keep freed memory, as our trainer does by itself. The
-fourth is our model without compilation in float32. A ratio above 1 means ours is faster, or smaller; it is
-the median over rounds. Peak memory is measured in a process for each contestant. `--doubling` gives
-instead what our step costs as depth, width and length double.
+the same tokens. The fourth is our model without compilation in float32. Each has a process of its own; they
+step in turn, so that whatever else the machine does hits all alike. A ratio above 1 means ours is faster, or
+smaller; that of speed is the median over rounds. Our trainer keeps freed memory by itself; `--kept-memory`
+tells glibc to do so for all. `--doubling` gives instead what our step costs as depth, width, length double.
 
 Run `python benchmarks/train.py --json` after `make bench-setup`; `--help` for shapes. On a machine that does
 other work, `--processor-time --threads 1` counts processor seconds instead of those of the clock.
@@ -23,6 +22,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,7 +66,8 @@ def arguments() -> argparse.Namespace:
         "--without", nargs="*", choices=CONTESTANTS[1:], default=[], help="peers to leave out"
     )
     parser.add_argument("--doubling", action="store_true", help="cost as depth, width and length double")
-    parser.add_argument("--memory-of", choices=CONTESTANTS, help=argparse.SUPPRESS)
+    parser.add_argument("--kept-memory", action="store_true", help="the peers keep freed memory too")
+    parser.add_argument("--contestant", choices=CONTESTANTS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -225,36 +226,65 @@ def step_of(name: str, shape: Shape, threads: int) -> Step:
     return our_step(shape, threads, precision="bf16" if fast else "fp32", is_compiled=fast)
 
 
-def measured(asked: argparse.Namespace, shape: Shape) -> dict[str, list[float]]:
-    """Return the seconds of each timed step of each contestant, in the order of the rounds."""
-    clock = time.process_time if asked.processor_time else time.perf_counter
-    steps = {name: step_of(name, shape, asked.threads) for name in CONTESTANTS if name not in asked.without}
-    taken: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(1, asked.rounds + 3):
-        for name in sorted(steps, reverse=bool(number % 2)):
-            start = clock()
-            steps[name](number)
-            if number > 2:
-                taken[name].append(clock() - start)
-    return taken
+class Contestant:
+    """A process that trains one model, a step for each line that it is told."""
+
+    def __init__(self, name: str, shape: str, asked: argparse.Namespace) -> None:
+        words = [sys.executable, __file__, "--contestant", name, "--shapes", shape]
+        words += ["--threads", str(asked.threads)]
+        words += [
+            f"--{each.replace('_', '-')}" for each in ("kept_memory", "processor_time") if vars(asked)[each]
+        ]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def seconds_of(self, step: int) -> float:
+        return float(self._told(str(step)))
+
+    def peak_bytes(self) -> int:
+        """Return the most memory so far, above that of a process that only imports; ends the process."""
+        peak = int(self._told("end"))
+        self._process.wait()
+        return peak
+
+    def _told(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(line, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"a contestant has ended with {self._process.wait()}: see above")
+        return answer
 
 
-def peak_bytes(name: str, shape: str, threads: int) -> int:
-    """Return the largest memory of a process that trains three steps, above that of one that only imports."""
-    words = [sys.executable, __file__, "--memory-of", name, "--shapes", shape, "--threads", str(threads)]
-    out = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    return int(out.splitlines()[-1])
-
-
-def print_memory(asked: argparse.Namespace) -> None:
+def contend(asked: argparse.Namespace) -> None:
+    """Be the process of one contestant."""
     import transformers  # noqa: F401 - every contestant pays for the same imports
 
     before = psutil.Process().memory_info().rss
-    step = step_of(asked.memory_of, Shape(*SHAPES[asked.shapes[0]]), asked.threads)
-    with freed_memory_kept():
-        for number in range(1, 4):
-            step(number)
-    print(largest_bytes() - before)
+    clock = time.process_time if asked.processor_time else time.perf_counter
+    step = step_of(asked.contestant, Shape(*SHAPES[asked.shapes[0]]), asked.threads)
+    keeps = asked.kept_memory or asked.contestant == "ours"
+    with freed_memory_kept() if keeps else nullcontext():
+        for line in sys.stdin:
+            if line.strip() == "end":
+                break
+            start = clock()
+            step(int(line))
+            print(clock() - start, flush=True)
+    print(largest_bytes() - before, flush=True)
+
+
+def measured(asked: argparse.Namespace, shape: str) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Return of each contestant the seconds of each timed step, in the order of the rounds, and its peak."""
+    names = [name for name in CONTESTANTS if name not in asked.without]
+    contestants = {name: Contestant(name, shape, asked) for name in names}
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(1, asked.rounds + 3):
+        for name in sorted(names, reverse=bool(number % 2)):
+            seconds = contestants[name].seconds_of(number)
+            if number > 2:
+                taken[name].append(seconds)
+    return taken, {name: contestant.peak_bytes() for name, contestant in contestants.items()}
 
 
 def largest_bytes() -> int:
@@ -272,8 +302,7 @@ def compared(asked: argparse.Namespace) -> dict[str, Any]:
     figures: dict[str, Any] = {"bf16_product_peak_gflops_per_s": round(peak / 1e9, 1)}
     for key in asked.shapes:
         shape = Shape(*SHAPES[key])
-        taken = measured(asked, shape)
-        memory = {name: peak_bytes(name, key, asked.threads) for name in taken}
+        taken, memory = measured(asked, key)
         for name, seconds in taken.items():
             figures[f"{key} {name}"] = {
                 "tokens_per_s": round(shape.n_tokens / statistics.median(seconds), 1),
@@ -284,7 +313,6 @@ def compared(asked: argparse.Namespace) -> dict[str, Any]:
             pairs = zip(taken["ours"], taken[name], strict=True)
             ratios[f"{key} speed against {name}"] = round(statistics.median(b / a for a, b in pairs), 3)
             ratios[f"{key} memory against {name}"] = round(memory[name] / memory["ours"], 3)
-        torch.compiler.reset()
     return {"ratios": ratios, "figures": figures, "machine": machine(asked)}
 
 
@@ -308,12 +336,13 @@ def doubling(asked: argparse.Namespace) -> dict[str, Any]:
     }
     steps = {name: step_of("ours", shape, asked.threads) for name, shape in {"base": base, **grown}.items()}
     clock, taken = time.process_time if asked.processor_time else time.perf_counter, {n: [] for n in steps}
-    for number in range(1, asked.rounds + 3):
-        for name, step in steps.items():
-            start = clock()
-            step(number)
-            if number > 2:
-                taken[name].append(clock() - start)
+    with freed_memory_kept():
+        for number in range(1, asked.rounds + 3):
+            for name, step in steps.items():
+                start = clock()
+                step(number)
+                if number > 2:
+                    taken[name].append(clock() - start)
     figures = {}
     for name, shape in grown.items():
         pairs = zip(taken["base"], taken[name], strict=True)
@@ -337,6 +366,7 @@ def machine(asked: argparse.Namespace) -> dict[str, Any]:
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": asked.threads,
+        "freed_memory": "kept by all" if asked.kept_memory else "kept by ours",
         "seconds": "of the processor" if asked.processor_time else "of the clock",
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -346,11 +376,10 @@ def machine(asked: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     asked = arguments()
     torch.set_num_threads(asked.threads)
-    if asked.memory_of:
-        print_memory(asked)
+    if asked.contestant:
+        contend(asked)
         return
-    with freed_memory_kept():
-        result = doubling(asked) if asked.doubling else compared(asked)
+    result = doubling(asked) if asked.doubling else compared(asked)
     for group, values in result.items():
         print(group, *(f"  {name}: {value}" for name, value in values.items()), sep="\n")
     if asked.json:
