@@ -35,6 +35,9 @@ def test_peaks_alone_need_no_training() -> None:
     [
         ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA GB200", 2_500e12),
+        ("NVIDIA L40S", 362e12),
+        ("AMD Instinct MI300X", 1_307e12),
         ("NVIDIA H200", 989e12),
         ("NVIDIA A100-SXM4-80GB", 312e12),
         ("NVIDIA B200", 2_250e12),

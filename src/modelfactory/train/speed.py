@@ -21,11 +21,14 @@ GPU_PEAKS = {
     "H200 NVL": 835e12,
     "H200": 989e12,
     "A100": 312e12,
+    "GB200": 2_500e12,
     "B200": 2_250e12,
+    "L40S": 362e12,
     "RTX 4090": 165e12,
+    "MI300X": 1_307e12,
 }
 """Dense bf16 FLOP/s with float32 accumulation, by a part of the GPU's name, the longer ones first. From
-NVIDIA's data sheets, which state twice as much with sparsity; H100 without a suffix is SXM."""
+the makers' data sheets, which state twice as much with sparsity; H100 without a suffix is SXM."""
 _VOCAB_SIZE = 4_096
 _ROWS = 4
 _REPEATS = 5
