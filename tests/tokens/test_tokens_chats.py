@@ -181,6 +181,7 @@ def test_a_shard_of_chats_has_a_mask(tmp_path: Path, site: Site) -> None:
     assert shard.tokens.tolist() == [number for ids, _ in wanted for number in ids]
     assert shard.loss_mask.tolist() == [each for _, learnt in wanted for each in learnt]
     assert facts["n_learnt"] == int(np.sum(shard.loss_mask))
+    assert shard.chat_template == MARKED
     assert shard.document(1).path == "chats.jsonl#2"
     assert shard.document_tokens(0)[0] == 0, "the template's bos_token, by name from tokenizer_config.json"
     shard.verify(facts["vocab_size"], facts["eos_id"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +155,21 @@ def test_spare_rows_and_what_is_known_of_a_start_are_kept(
         assert found["chat_template"] == "{{ messages }}"
         before = stage
     assert weights(before)["model/embedding.weight"].shape == (400, 32)
+
+
+def test_conversations_hand_their_template_on_before_that_of_a_start(
+    inputs: dict[str, Path], base: Path, tmp_path: Path
+) -> None:
+    chats = shutil.copytree(inputs["tokens0"], tmp_path / "chats")
+    told = json.loads((chats / "tokens.json").read_text()) | {"chat_template": "{{ own }}"}
+    (chats / "tokens.json").write_text(json.dumps(told))
+    start = shutil.copytree(base, tmp_path / "start")
+    facts = model_facts(base) | {"chat_template": "{{ older }}"}
+    (start / "model.json").write_text(json.dumps(facts))
+    for given, wanted in (({"tokens0": chats, "start": start}, "own"), ({"start": start}, "older")):
+        stage = train(spec(to_step=1), {**inputs, **given}, tmp_path / wanted)
+        assert model_facts(stage)["chat_template"] == f"{{{{ {wanted} }}}}"
+    assert "chat_template" not in model_facts(base)
 
 
 def test_what_a_weight_depends_on() -> None:

@@ -25,6 +25,8 @@ PREFIX = "tokens"
 DOCUMENTS = "documents.parquet"
 FACTS = "tokens.json"
 LOSS_MASK = "loss_mask.bin"
+CHAT_TEMPLATE = "chat_template"
+"""Among the facts of a shard of conversations: the Jinja that they were rendered by."""
 _CHUNK = 1 << 24
 
 
@@ -89,6 +91,13 @@ class TokenShard:
         if told is not None:
             shard._check_facts(told)
         return shard
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja template that its conversations were rendered by; None for plain texts."""
+        path = self.directory / FACTS
+        found: str | None = json.loads(path.read_text("utf-8")).get(CHAT_TEMPLATE) if path.is_file() else None
+        return found
 
     @property
     def n_tokens(self) -> int:

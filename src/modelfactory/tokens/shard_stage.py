@@ -14,7 +14,7 @@ from modelfactory.tokens.chat_files import CONFIG, TEMPLATE, template_of
 from modelfactory.tokens.chats import ChatEncoder
 from modelfactory.tokens.indexed import IndexedWriter
 from modelfactory.tokens.pinned import pinned_content
-from modelfactory.tokens.shard import DOCUMENTS, FACTS, LOSS_MASK, PREFIX, documents_schema
+from modelfactory.tokens.shard import CHAT_TEMPLATE, DOCUMENTS, FACTS, LOSS_MASK, PREFIX, documents_schema
 from modelfactory.tokens.threads import tokenizer_threads
 from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
 
@@ -114,7 +114,8 @@ def write_shard(
             writer.add(encoded)
             table.write_batch(_rows(batch, first, [len(ids) for ids in encoded]))
             n_bytes += pc.sum(pc.binary_length(batch.column("text"))).as_py()
-    _write_facts(writer, tokenizer, n_bytes, output_dir, None if chats is None else n_learnt)
+    of_chats = {} if chats is None else {"n_learnt": n_learnt, CHAT_TEMPLATE: chats.template.source}
+    _write_facts(writer, tokenizer, n_bytes, output_dir, of_chats)
     return writer
 
 
@@ -140,7 +141,7 @@ def _rows(batch: pa.RecordBatch, first: int, lengths: list[int]) -> pa.RecordBat
 
 
 def _write_facts(
-    writer: IndexedWriter, tokenizer: Tokenizer, n_bytes: int, output_dir: Path, n_learnt: int | None
+    writer: IndexedWriter, tokenizer: Tokenizer, n_bytes: int, output_dir: Path, of_chats: Mapping[str, Any]
 ) -> None:
     facts = {
         "n_tokens": writer.n_tokens,
@@ -149,7 +150,7 @@ def _write_facts(
         "dtype": writer.dtype.name,
         "vocab_size": tokenizer.vocab_size,
         "eos_id": tokenizer.eos_id,
-        **({} if n_learnt is None else {"n_learnt": n_learnt}),
+        **of_chats,
     }
     (output_dir / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True), encoding="utf-8")
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _EPS = 1e-6
 """As in torch.nn.utils.clip_grads_with_norm_, whose numbers these are to the bit."""
 
 
-def norms_of(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+def norms_of(gradients: list[torch.Tensor]) -> torch.Tensor:
     """Return the Euclidean norm of each, of shape (n,).
 
     On a CPU by rows: torch adds squares up in so few sums that 25 million of them come out 0.07 % too small,
@@ -28,7 +23,7 @@ def norms_of(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack([norm(norm(each, dim=-1)) for each in gradients])
 
 
-def scale_down(gradients: Sequence[torch.Tensor], norm: torch.Tensor, limit: float) -> None:
+def scale_down(gradients: list[torch.Tensor], norm: torch.Tensor, limit: float) -> None:
     """Multiply all gradients by limit / norm if their common norm is above `limit`.
 
     On a CPU those of a smaller norm are left alone; elsewhere they are multiplied by 1, since looking at the

@@ -82,7 +82,7 @@ class Alone:
     def clip(self, module: torch.nn.Module, limit: float) -> torch.Tensor:
         """As torch.nn.utils.clip_grad_norm_, by more exact norms."""
         gradients = [each.grad for each in module.parameters() if each.grad is not None]
-        norm = norms_of(gradients).norm()
+        norm: torch.Tensor = torch.linalg.vector_norm(norms_of(gradients))
         scale_down(gradients, norm, limit)
         return norm
 

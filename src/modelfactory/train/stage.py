@@ -72,7 +72,7 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
         learner.refuse_non_finite()
         checkpoint.save(learner.state(), output_dir / FOLDER)
         if is_main:
-            _write_facts(spec, learner, output_dir, vocab_size, kept_facts(start))
+            _write_facts(spec, learner, output_dir, vocab_size, kept_facts(start, stream.shards))
         learner.fingerprint = site.fingerprint
         site.warm[_WARM] = learner
 

@@ -12,9 +12,10 @@ from modelfactory.train.loading import FACTS, FOLDER, model_facts, without_adapt
 from modelfactory.train.start import START, check_start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from modelfactory.tokens import TokenShard
     from modelfactory.tokens.tokenizer import Tokenizer
     from modelfactory.train.learner import Learner
 
@@ -44,10 +45,15 @@ def start_of(inputs: Mapping[str, Path], model: Any, tokenizer: Tokenizer) -> di
     return facts
 
 
-def kept_facts(start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a start's facts holds for the models that are made of it."""
-    template = start.get("imported", {}).get("chat_template")
-    known = dict(start) if template is None else {"chat_template": template, **start}
+def kept_facts(start: Mapping[str, Any], shards: Sequence[TokenShard]) -> dict[str, Any]:
+    """Return what of a start's facts holds for the models that are made of it.
+
+    The chat template is that of the first source of conversations, and the start's where there is none.
+    """
+    templates = (shard.chat_template for shard in shards)
+    own = next((template for template in templates if template is not None), None)
+    template = own or start.get("chat_template") or start.get("imported", {}).get("chat_template")
+    known = {**start, **({} if template is None else {"chat_template": template})}
     return {name: known[name] for name in _KEPT if name in known}
 
 
