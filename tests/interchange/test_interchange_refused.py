@@ -77,6 +77,10 @@ def test_no_architecture(folder: Path) -> None:
         ),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, ["rope_scaling", "low_freq_factor"]),
         ({"rope_scaling": {"rope_type": "linear"}}, ["rope_scaling.factor", "found nothing"]),
+        (
+            {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "gain": 3}},
+            ["rope_scaling.gain", "found 3", "yarn has none"],
+        ),
         ({"residual_multiplier": 0.5}, ["residual_multiplier", "0.5", "does not know"]),
         ({"quantization_config": {"bits": 4}}, ["quantization_config"]),
         ({"hidden_size": None}, ["hidden_size", "found nothing"]),

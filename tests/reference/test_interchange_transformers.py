@@ -96,6 +96,16 @@ THEIRS: dict[str, dict[str, Any]] = {
         **SMALL,
         "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 12},
     },
+    "llama scaled by mscale": {
+        **SMALL,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 12,
+            "mscale": 0.7,
+            "mscale_all_dim": 0.3,
+        },
+    },
     "qwen2": {**SMALL, "rope_theta": 1e6, "tie_word_embeddings": True, "sliding_window": 16},
     "mistral": {**SMALL, "sliding_window": 8},
     "mistral whole": {**SMALL, "sliding_window": None},

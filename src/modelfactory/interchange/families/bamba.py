@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from modelfactory.interchange.families.rope import rope_fields
+from modelfactory.interchange.families.rope import rope_fields, rope_share
 from modelfactory.interchange.families.shared import (
     attention_pairings,
     gated_pairings,
@@ -57,8 +57,7 @@ def _with_biases(block: Block, has_bias: bool, of_feed_forward: bool) -> Block:
 
 def _refuse_others(config: Config) -> None:
     config.only("hidden_act", "silu", absent="silu")
-    share = config.get("partial_rotary_factor", 0.5)
-    if config.get("rope_parameters", {}).get("partial_rotary_factor", share) != 0.5:
+    if (share := rope_share(config, 0.5)) != 0.5:
         raise config.fault(
             "partial_rotary_factor", str(share), "0.5, as transformers has it whatever is written"
         )
