@@ -1,13 +1,24 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from modelfactory.errors import SpecError
 from modelfactory.spec import fingerprint, from_json, identity_json, to_json
-from modelfactory.train import WSD, AdamW, Constant, Cosine, InverseSqrt, TrainSegment, segment
+from modelfactory.train import (
+    WSD,
+    AdamW,
+    Constant,
+    Cosine,
+    InverseSqrt,
+    TrainSegment,
+    learning_rates,
+    segment,
+)
 from tests.train.material import LLAMA, mixture, spec, training
 
 TABLE = {
@@ -174,3 +185,38 @@ def test_what_changes_the_state_changes_the_identity(change: dict[str, Any]) -> 
 def test_rates_that_do_not_follow_from_the_schedule_are_refused() -> None:
     with pytest.raises(SpecError, match="lrs_sha256"):
         replace(spec(), lrs_sha256="0" * 64).lrs()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """A schedule of a user's, with one share."""
+
+    share: Any
+
+    def lr_share(self, step: int, n_steps: int) -> float:
+        del n_steps
+        return 1.0 if step == 1 else self.share * 1.0
+
+    def min_steps(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("share", "found"),
+    [
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+        (-1.0, r"-1\.0"),
+        (1j, r"1j"),
+        ("0.5", "TypeError: can't multiply"),
+        (None, "TypeError: unsupported operand"),
+    ],
+)
+def test_a_schedule_of_ones_own_is_looked_at(share: Any, found: str) -> None:
+    with pytest.raises(SpecError, match=rf"Own\.lr_share\(2, 3\): found {found}"):
+        learning_rates(Own(share=share), 1e-3, 3)
+
+
+def test_a_share_may_be_of_any_kind_of_number() -> None:
+    for share, wanted in ((np.float32(0.5), 1.0), (0, 0.0)):
+        assert learning_rates(Own(share=share), 2.0, 2).tolist() == [2.0, wanted]

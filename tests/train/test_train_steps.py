@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from modelfactory.errors import Stopped
+from modelfactory.errors import SpecError, Stopped
 from modelfactory.tokens import Batch
 from modelfactory.train.learner import Learner
 from modelfactory.train.steps import gradient, parts
@@ -100,3 +101,25 @@ def test_adamw_is_the_one_of_the_paper() -> None:
         w, m = w - change, m * (1 - 0.01 * 0.1) - change
     assert weight[0].item() == pytest.approx(w, abs=1e-6)
     assert matrix[0, 0].item() == pytest.approx(m, abs=1e-6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnOptimizer:
+    """An optimizer spec of a user's that steps the first few parameters, or is none at all."""
+
+    lr: float = 0.1
+    n_stepped: int
+
+    def build(self, module: torch.nn.Module) -> Any:
+        parameters = list(module.parameters())[: self.n_stepped]
+        return torch.optim.SGD(parameters, lr=self.lr) if parameters else None
+
+
+@pytest.mark.parametrize(
+    ("n_stepped", "found"),
+    [(0, "found None, wanted a torch.optim.Optimizer"), (2, r"an optimizer without \S+ and \d+ more")],
+)
+def test_an_optimizer_of_ones_own_must_step_everything(n_stepped: int, found: str) -> None:
+    segment = spec(optimizer=OwnOptimizer(n_stepped=n_stepped))
+    with pytest.raises(SpecError, match=rf"OwnOptimizer\.build: .*{found}"):
+        Learner(segment, VOCAB_SIZE, is_compiled=False)

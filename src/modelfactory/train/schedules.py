@@ -27,6 +27,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from modelfactory.errors import SpecError
 from modelfactory.spec import check_types, require
 
 
@@ -169,7 +170,11 @@ class InverseSqrt:
 def learning_rates(
     schedule: Schedule, lr: float, n_steps: int
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the learning rate of the steps 1 to `n_steps`."""
+    """Return the learning rate of the steps 1 to `n_steps`.
+
+    Raises:
+        SpecError: the schedule raises, or gives what is no share.
+    """
     return lr * _shares(schedule, n_steps)
 
 
@@ -177,9 +182,23 @@ def learning_rates(
 def _shares(schedule: Schedule, n_steps: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Kept, since a sweep asks for the same few; computed by `math`: numpy's cosine differs by processor."""
     steps = range(1, n_steps + 1)
-    shares = np.fromiter((schedule.lr_share(step, n_steps) for step in steps), np.float64, n_steps)
+    shares = np.fromiter((_share(schedule, step, n_steps) for step in steps), np.float64, n_steps)
     shares.flags.writeable = False
     return shares
+
+
+def _share(schedule: Schedule, step: int, n_steps: int) -> float:
+    """Return what the schedule says, if it can be used: it may be of the user's own make."""
+    place = f"{type(schedule).__name__}.lr_share({step}, {n_steps})"
+    wanted, remedy = "a finite number, 0 or more", "Mend the schedule."
+    try:
+        share: object = schedule.lr_share(step, n_steps)
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+        raise SpecError(place=place, found=found, wanted=wanted, remedy=remedy) from error
+    if isinstance(share, int | float | np.number) and math.isfinite(share) and share >= 0:
+        return float(share)
+    raise SpecError(place=place, found=repr(share), wanted=wanted, remedy=remedy)
 
 
 def sha256_of(lrs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:

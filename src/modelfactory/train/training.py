@@ -64,6 +64,12 @@ class Training:
     def _check_schedule(self) -> None:
         least = self.schedule.min_steps()
         require(
+            isinstance(least, int),
+            place=f"{type(self.schedule).__name__}.min_steps()",
+            found=least,
+            wanted="a number of steps",
+        )
+        require(
             self.n_steps >= least,
             place="Training.schedule",
             found=f"{least} steps of warm-up and decay in a run of {self.n_steps}",
