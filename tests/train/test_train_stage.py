@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import shutil
 import subprocess
 from dataclasses import replace
@@ -240,11 +241,12 @@ def test_a_step_cut_short_cannot_be_continued(inputs: dict[str, Path], tmp_path:
         train(part, stage, tmp_path / "next")
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_is_called_that(
-    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def full(self: Any, *arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(checkpoint_module._Writer, "write_data", full)
     with pytest.raises(DiskFull, match="no space left while writing"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -26,9 +26,9 @@ def full_disk_named(folder: Path) -> Iterator[None]:
             raise
         free = shutil.disk_usage(folder).free
         message = (
-            f"{folder}: no space left while writing ({free:,} bytes free). What was begun is thrown away and "
-            "earlier checkpoints stand. Make room (`factory gc --dry-run` shows what nothing needs), then "
-            "run again."
+            f"{folder}: no space left while writing ({free:,} bytes free), or a limit on the size of files "
+            "(`ulimit -f`). What was begun is thrown away and earlier checkpoints stand. Make room (`factory gc "
+            "--dry-run` shows what nothing needs), then run again."
         )
         raise DiskFull(message) from error
 
