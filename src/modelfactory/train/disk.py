@@ -27,8 +27,8 @@ def full_disk_named(folder: Path) -> Iterator[None]:
         free = shutil.disk_usage(folder).free
         message = (
             f"{folder}: no space left while writing ({free:,} bytes free), or a limit on the size of files "
-            "(`ulimit -f`). What was begun is thrown away and earlier checkpoints stand. Make room (`factory gc "
-            "--dry-run` shows what nothing needs), then run again."
+            "(`ulimit -f`). What was begun is thrown away and earlier checkpoints stand. Make room "
+            "(`factory gc --dry-run` shows what nothing needs), then run again."
         )
         raise DiskFull(message) from error
 
