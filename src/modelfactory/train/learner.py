@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.distributed.tensor import DTensor
 
-from modelfactory.errors import NonFiniteLoss, SpecError
-from modelfactory.models import LossSums
+from modelfactory.errors import NonFiniteLoss
+from modelfactory.train.building import module_of, optimizer_of, sums_of
 from modelfactory.train.optimizer_state import flat_state, restore_state
 from modelfactory.train.processes import Alone, Processes, parameter_of
 from modelfactory.train.recompute import recompute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from modelfactory.models import LossSums
     from modelfactory.stage import Checkpointing, Device
     from modelfactory.train.checkpoint import State
     from modelfactory.train.processes import Sums
@@ -46,14 +47,14 @@ class Learner:
     ) -> None:
         self.key = _key(spec, vocab_size, is_compiled, device, checkpointing)
         self.device, self.processes = device, processes or Alone()
-        self.module = _module_of(spec, vocab_size)
+        self.module = module_of(spec, vocab_size)
         self.precision = spec.precision
         recompute(self.module, checkpointing)
         self._sums: Sums = self.processes.spread(
-            self.module, _sums_of(self.module), is_compiled=is_compiled, is_bf16=self.precision == "bf16"
+            self.module, sums_of(self.module), is_compiled=is_compiled, is_bf16=self.precision == "bf16"
         )
         self.module.to(device)
-        self.optimizer = _optimizer_of(spec, self.module)
+        self.optimizer = optimizer_of(spec, self.module)
         self.processes.prepare(self.optimizer)
         self._names = dict(self.module.named_parameters())
         self.step = 0
@@ -149,69 +150,6 @@ class Learner:
         self.optimizer.state.clear()
         self.optimizer.zero_grad(set_to_none=True)
         self.step, self.n_tokens, self.fingerprint = 0, 0, ""
-
-
-def _module_of(spec: TrainSegment, vocab_size: int) -> torch.nn.Module:
-    """Return the module, if it is as large as the spec says: FLOPs, memory and cost are counted by that."""
-    module = cast("torch.nn.Module", spec.model.build(vocab_size, spec.seed))
-    counted, there = spec.model.n_parameters(vocab_size), sum(each.numel() for each in module.parameters())
-    if counted != there:
-        raise SpecError(
-            place=f"{type(spec.model).__name__}.n_parameters({vocab_size})",
-            found=f"{counted:,} by formula and {there:,} in the module",
-            wanted="one number: FLOPs, memory and the plan's costs are counted by it",
-            remedy="Mend n_parameters of the layer that is yours.",
-        )
-    return module
-
-
-def _optimizer_of(spec: TrainSegment, module: torch.nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer, if it is one and steps every parameter that is trained."""
-    optimizer = spec.optimizer.build(module)
-    place, remedy = f"{type(spec.optimizer).__name__}.build", "Mend the optimizer's spec."
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise SpecError(place=place, found=repr(optimizer), wanted="a torch.optim.Optimizer", remedy=remedy)
-    stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    trained = ((name, each) for name, each in module.named_parameters() if each.requires_grad)
-    left = [name for name, each in trained if id(each) not in stepped]
-    if left:
-        raise SpecError(
-            place=place,
-            found=f"an optimizer without {left[0]}" + (f" and {len(left) - 1} more" if left[1:] else ""),
-            wanted="one that steps every parameter; freeze a part by requires_grad = False",
-            remedy=remedy,
-        )
-    return optimizer
-
-
-def _sums_of(module: torch.nn.Module) -> Sums:
-    """Return the module's `training_sums`, or what stands for it in one that has only `loss_sum`."""
-    known: Sums | None = getattr(module, "training_sums", None)
-    return known if known is not None else _Bare(cast("Any", module).loss_sum)
-
-
-class _Bare:
-    """The sums of a module that minimises its loss and nothing else."""
-
-    def __init__(self, loss_sum: Callable[..., torch.Tensor]) -> None:
-        self._loss_sum = loss_sum
-
-    def __call__(
-        self,
-        tokens: torch.Tensor,
-        labels: torch.Tensor,
-        valid: torch.Tensor,
-        documents: torch.Tensor | None = None,
-    ) -> LossSums:
-        if documents is not None:
-            raise SpecError(
-                place="Training.document_masks",
-                found="a model without `training_sums`",
-                wanted="one that can keep the documents of a row apart",
-                remedy="Give its module `training_sums` (see modelfactory.models.Trained).",
-            )
-        loss = self._loss_sum(tokens, labels, valid)
-        return LossSums(loss, torch.zeros_like(loss), {})
 
 
 def _key(spec: TrainSegment, vocab_size: int, *how: object) -> tuple[Any, ...]:
