@@ -211,9 +211,13 @@ def test_a_tokenizer_that_does_not_say_what_ends_a_text(folder: Path) -> None:
     assert import_model(folder, eos_token="<|endoftext|>").prefix_id == 0
 
 
-def test_special_tokens_of_chats(folder: Path) -> None:
-    """A token may be an object, and several ids may end a turn; a template is kept."""
-    config: dict[str, Any] = {"eos_token": {"content": "<|turn|>"}, "chat_template": "{{ messages }}"}
+NAMED = [{"name": "tools", "template": "{{ 1 }}"}, {"name": "default", "template": "{{ messages }}"}]
+
+
+@pytest.mark.parametrize("template", ["{{ messages }}", NAMED])
+def test_special_tokens_of_chats(folder: Path, template: Any) -> None:
+    """A token may be an object, and several ids may end a turn; a template is kept, of several the default."""
+    config: dict[str, Any] = {"eos_token": {"content": "<|turn|>"}, "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     change_config(folder, bos_token_id=[0, 1])
     imported = import_model(folder)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import SourceError
 from modelfactory.interchange.config import read_json
+from modelfactory.tokens.chat_template import default_template
 from modelfactory.tokens.importing import imported
 from modelfactory.tokens.tokenizer import TOKENIZER, Tokenizer
 
@@ -81,13 +82,12 @@ def check_vocabulary(tokenizer: Tokenizer | None, vocab_size: int, place: str) -
 
 
 def chat_template(folder: Path) -> str | None:
-    """Return the template of chats, where there is one."""
+    """Return the template of chats, where there is one; of several by name the default."""
     if (folder / CHAT_TEMPLATE).exists():
         return (folder / CHAT_TEMPLATE).read_text("utf-8")
     if not (folder / TOKENIZER_CONFIG).exists():
         return None
-    found = read_json(folder / TOKENIZER_CONFIG).get("chat_template")
-    return found if isinstance(found, str) else None
+    return default_template(read_json(folder / TOKENIZER_CONFIG).get("chat_template"))
 
 
 def write_tokenizer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.data.sources import Chats
 from modelfactory.errors import SourceError
-from modelfactory.tokens.chat_template import ChatTemplate
+from modelfactory.tokens.chat_template import ChatTemplate, default_template
 from modelfactory.tokens.specs import BPE, TokenizerFile
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def template_of(files: Mapping[str, tuple[Path, bytes]]) -> ChatTemplate:
     path, content = files[TEMPLATE]
     if path.suffix == ".json":
         told = _told(path, content)
-        source = _source(told.get("chat_template"))
+        source = default_template(told.get("chat_template"))
         if source is None:
             raise _no_template(str(path), "no chat_template")
     else:
@@ -70,7 +70,10 @@ def _beside(tokenizer: BPE | TokenizerFile, place: str) -> Path:
     if (folder / TEMPLATE_FILE).is_file():
         return folder / TEMPLATE_FILE
     config = folder / CONFIG_FILE
-    if config.is_file() and _source(_told(config, config.read_bytes()).get("chat_template")) is not None:
+    if (
+        config.is_file()
+        and default_template(_told(config, config.read_bytes()).get("chat_template")) is not None
+    ):
         return config
     found = f"no Chats.template, and beside {tokenizer.path!r} neither {TEMPLATE_FILE} nor a {CONFIG_FILE}"
     raise _no_template(place, f"{found} that holds one")
@@ -104,14 +107,6 @@ def _decoded(path: Path, content: bytes) -> str:
         raise SourceError(
             place=str(path), found=f"no UTF-8 ({error})", wanted="a Jinja template", remedy="Copy it again."
         ) from error
-
-
-def _source(found: Any) -> str | None:
-    """Return a template; where there are several by name, the one called `default`."""
-    if isinstance(found, list):
-        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) else None
 
 
 def _name(token: Any) -> str | None:

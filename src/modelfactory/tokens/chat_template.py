@@ -37,6 +37,18 @@ class Rendered(NamedTuple):
     """Whether no message spells out a special token."""
 
 
+def default_template(told: Any) -> str | None:
+    """Return the template that a tokenizer's configuration holds; of several by name the one called `default`.
+
+    Args:
+        told: the value of `chat_template` there, whatever it is.
+    """
+    if isinstance(told, list):
+        named = {each.get("name"): each.get("template") for each in told if isinstance(each, dict)}
+        told = named.get("default")
+    return told if isinstance(told, str) else None
+
+
 class ChatTemplate:
     """A template of chats.
 
