@@ -216,7 +216,7 @@ NAMED = [{"name": "tools", "template": "{{ 1 }}"}, {"name": "default", "template
 
 @pytest.mark.parametrize("template", ["{{ messages }}", NAMED])
 def test_special_tokens_of_chats(folder: Path, template: Any) -> None:
-    """A token may be an object, and several ids may end a turn; a template is kept, of several the default."""
+    """A token may be an object, and several ids may end a turn; of several templates the default is kept."""
     config: dict[str, Any] = {"eos_token": {"content": "<|turn|>"}, "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     change_config(folder, bos_token_id=[0, 1])

@@ -38,7 +38,7 @@ class Rendered(NamedTuple):
 
 
 def default_template(told: Any) -> str | None:
-    """Return the template that a tokenizer's configuration holds; of several by name the one called `default`.
+    """Return the template in a tokenizer's configuration; of several by name the one called `default`.
 
     Args:
         told: the value of `chat_template` there, whatever it is.
