@@ -133,12 +133,14 @@ class _Softmax(torch.autograd.Function):
     def forward(
         ctx: Any, scores_BHTS: torch.Tensor, mask: torch.Tensor | None, scale: float, kind: torch.dtype
     ) -> torch.Tensor:
-        # as plain rows: the compiler then makes one loop of all and writes nothing in float32
-        rows_NS = scores_BHTS.flatten(0, 2)
-        rows_NS = rows_NS.to(at_least_float32(rows_NS)) * scale
-        if mask is not None:
-            rows_NS = rows_NS.masked_fill(~mask.expand_as(scores_BHTS).flatten(0, 2), float("-inf"))
-        weights_BHTS = rows_NS.softmax(dim=-1).to(kind).view(scores_BHTS.shape)
+        rows, masked = scores_BHTS, None if mask is None else ~mask
+        if torch.compiler.is_compiling():  # of plain rows it makes one loop and writes nothing in float32
+            masked = None if masked is None else masked.expand_as(rows).flatten(0, 2)
+            rows = rows.flatten(0, 2)
+        rows = rows.to(at_least_float32(rows)) * scale
+        if masked is not None:
+            rows = rows.masked_fill(masked, float("-inf"))
+        weights_BHTS = rows.softmax(dim=-1).to(kind).view(scores_BHTS.shape)
         ctx.save_for_backward(weights_BHTS)
         ctx.scale, ctx.kind = scale, scores_BHTS.dtype
         return weights_BHTS
