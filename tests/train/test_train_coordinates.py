@@ -59,3 +59,15 @@ def test_what_gives_no_slope_is_refused() -> None:
         coordinate_check(LLAMA, ADAMW, widths=(64, 64), n_steps=1, seed=0)
     with pytest.raises(SpecError, match="steps: found 0, wanted at least 1"):
         coordinate_check(LLAMA, ADAMW, widths=(64, 128), n_steps=0, seed=0)
+
+
+@pytest.mark.parametrize(("lr", "remedy"), [(1e6, "Lower"), (1e-13, "Raise")])
+def test_a_model_that_diverges_or_stands_still_is_named(lr: float, remedy: str) -> None:
+    found = rf"coordinate check: standard, width \d+, step \d, \w+: found .* {remedy} the learning rate"
+    with pytest.raises(SpecError, match=found):
+        coordinate_check(LLAMA, AdamW(lr=lr, weight_decay=0.1), widths=(32, 64), n_steps=3, seed=0)
+
+
+def test_a_width_of_0_is_named() -> None:
+    with pytest.raises(SpecError, match=r"widths: found .*, wanted numbers above 0"):
+        coordinate_check(LLAMA, ADAMW, widths=(0, 64), n_steps=1, seed=0)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from modelfactory.models import Decoder
 
 CARD = "README.md"
-_PREFIX = "In training every text began with the token bos_token; the tokenizer puts it there."
+_PREFIX = "The tokenizer puts the token bos_token before every text."
 
 
 def model_card(

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from modelfactory.errors import SpecError
 from modelfactory.models.mup import at_width, mup
 from modelfactory.spec import require
 
@@ -68,8 +69,10 @@ def coordinate_check(
         seed: of initial weights and tokens.
 
     Raises:
-        SpecError: fewer than two widths, or a model that cannot be resized or has no muP.
+        SpecError: fewer than two widths, a model that cannot be resized or has no muP, or one that diverges
+            or does not move, so that nothing can be read off its activations.
     """
+    require(min(widths, default=1) >= 1, place="widths", found=list(widths), wanted="numbers above 0")
     require(len(set(widths)) >= 2, place="widths", found=list(widths), wanted="two or more, to compare them")
     require(n_steps >= 1, place="steps", found=n_steps, wanted="at least 1")
     found: list[Coordinate] = []
@@ -83,7 +86,22 @@ def coordinate_check(
                 for step, now in enumerate(steps)
                 for kind in KINDS
             ]
+            _check_health(found)
     return found
+
+
+def _check_health(found: Sequence[Coordinate]) -> None:
+    """Refuse activations whose logarithm is not there: a model that diverged, or stands still."""
+    for each in found:
+        moves = each.change != 0 or each.step == 0  # one that is not a number has moved
+        if math.isfinite(each.size) and each.size > 0 and moves:
+            continue
+        raise SpecError(
+            place=f"coordinate check: {each.rule}, width {each.width}, step {each.step}, {each.kind}",
+            found=f"activations of size {each.size:g}, changed by {each.change:g}",
+            wanted="finite ones above 0 that each step changes",
+            remedy=f"{'Lower' if moves else 'Raise'} the learning rate, or take fewer steps.",
+        )
 
 
 def slopes(
