@@ -87,8 +87,8 @@ class Parallel:
             name, _, size = word.strip().partition("=")
             if name not in known or name in sizes or not size.isdecimal() or int(size) < 1:
                 raise CommandError(
-                    place="parallel",
-                    found=repr(word),
+                    place="--parallel",
+                    found=f"{name} twice" if name in sizes else repr(word),
                     wanted=f"NAME=SIZE, each of {', '.join(known)} once, such as shard=2,tensor=2",
                     remedy="" if name in known else closest(name, known),
                 )

@@ -132,6 +132,8 @@ def test_a_template_that_looks_ahead_must_be_marked() -> None:
         ("{{ messages.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "unsafe"),
         ("{{ strftime_now('%Y') }}", "strftime_now"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{% for n in range(10 ** 9) %}{% endfor %}", "Range too big"),
     ],
 )
 def test_what_a_template_refuses_or_may_not_do(source: str, found: str) -> None:
@@ -185,6 +187,14 @@ def test_a_shard_of_chats_has_a_mask(tmp_path: Path, site: Site) -> None:
     assert shard.document(1).path == "chats.jsonl#2"
     assert shard.document_tokens(0)[0] == 0, "the template's bos_token, by name from tokenizer_config.json"
     shard.verify(facts["vocab_size"], facts["eos_id"])
+
+
+def test_a_template_under_which_nothing_is_learnt_is_refused(tmp_path: Path, site: Site) -> None:
+    given = TokenizerFile(
+        path=str(write_tokenizer(tmp_path / "t", "{% generation %}{% endgeneration %}")), eos_token=EOS
+    )
+    with pytest.raises(SourceError, match="nothing of any conversation is learnt"):
+        made(tmp_path, chats_dataset(tmp_path / "d"), given, site)
 
 
 def test_chats_without_their_template_are_not_read_as_text(tmp_path: Path, site: Site) -> None:

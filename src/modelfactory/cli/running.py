@@ -66,6 +66,7 @@ def _first_question() -> Path:
 def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> Answer:
     if report_to is not None:
         _check_place(report_to)
+    Parallel.parse(arguments.parallel)  # a word that is none is told before anything is read
     with planned(arguments, create=True, file=file) as setting:
         store = _opened(setting)
         for line in totals_lines(setting.plan):

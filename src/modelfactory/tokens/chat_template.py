@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _BEGIN, _END = "begin_of_generation", "end_of_generation"
 _FIRST_MARK, _LAST_MARK = 0x100000, 0x10FFFE
 """Private use: characters that texts hardly ever hold; those that they do are passed over."""
+_BROKEN = (ArithmeticError, LookupError, RecursionError)
+"""What else a template may raise."""
 _MARK_REMEDY = "Put {% generation %} and {% endgeneration %} around what the assistant says in the template."
 
 
@@ -138,7 +140,7 @@ class ChatTemplate:
         variables = {"tools": None, "documents": None, "add_generation_prompt": False, **self._names, **more}
         try:
             marked = self._template.render(messages=told, **variables, **marks.variables)
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except (jinja2.TemplateError, TypeError, ValueError, *_BROKEN) as error:
             raise SourceError(
                 place=f"{self.place}, {document}",
                 found=f"a conversation that the template cannot render ({error})",

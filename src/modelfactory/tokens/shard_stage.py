@@ -114,6 +114,13 @@ def write_shard(
             writer.add(encoded)
             table.write_batch(_rows(batch, first, [len(ids) for ids in encoded]))
             n_bytes += pc.sum(pc.binary_length(batch.column("text"))).as_py()
+    if chats is not None and writer.n_documents and not n_learnt:
+        raise SourceError(
+            place=chats.template.place,
+            found="a template under which nothing of any conversation is learnt",
+            wanted="one that writes what the assistant says",
+            remedy="Mend the template, or what stands between {% generation %} and {% endgeneration %}.",
+        )
     of_chats = {} if chats is None else {"n_learnt": n_learnt, CHAT_TEMPLATE: chats.template.source}
     _write_facts(writer, tokenizer, n_bytes, output_dir, of_chats)
     return writer
