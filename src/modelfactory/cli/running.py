@@ -66,12 +66,13 @@ def _first_question() -> Path:
 def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> Answer:
     if report_to is not None:
         _check_place(report_to)
-    Parallel.parse(arguments.parallel)  # a word that is none is told before anything is read
+    parallel = Parallel.parse(arguments.parallel)  # a word that is none is told before anything is read
     with planned(arguments, create=True, file=file) as setting:
         store = _opened(setting)
         for line in totals_lines(setting.plan):
             say(line)
-        outcome = _carried_out(arguments, setting, store)
+        _check_parallel(parallel, setting.plan)
+        outcome = _carried_out(arguments, setting, store, parallel)
         verdict = _verdict(setting, store) if outcome.complete else None
         keeps = arguments.on_stale == "keep"
         stale = stale_of(setting.plan, outcome.ran) if keeps and verdict is not None else None
@@ -120,7 +121,9 @@ def _opened(setting: Setting) -> Store:
     return setting.store
 
 
-def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) -> Outcome:
+def _carried_out(
+    arguments: argparse.Namespace, setting: Setting, store: Store, parallel: Parallel
+) -> Outcome:
     for experiment in setting.plan.experiments:
         stages = setting.plan.roles[experiment.name]
         store.name_experiment(experiment.name, str(setting.study.file), canonical_json(experiment), stages)
@@ -132,7 +135,7 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
         micro_batch_tokens=arguments.micro_batch_tokens,
         compile=is_compiled,
         device=arguments.device,
-        parallel=_parallel(arguments.parallel, setting.plan),
+        parallel=parallel,
         checkpointing=arguments.checkpointing,
         peak_flops_per_s=known_peaks(store, threads) if arguments.device == "cpu" else {},
         sys_path=(str(setting.study.folder),),
@@ -144,13 +147,11 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
         return carry_out(setting.plan, store, engine, options, _listener(live, store, threads))
 
 
-def _parallel(text: str, plan: Plan) -> Parallel:
-    """Return the processes of training stages; refuse what does not divide their runs, before any work."""
-    parallel = Parallel.parse(text)
+def _check_parallel(parallel: Parallel, plan: Plan) -> None:
+    """Refuse processes of training stages that do not divide their runs, before any work."""
     for stage in plan.stages:
         if stage.kind == "train":
             check_parallel(stage.spec, parallel)
-    return parallel
 
 
 def _live(arguments: argparse.Namespace) -> Live:

@@ -81,12 +81,13 @@ def coordinate_check(
         built: dict[Rule, Decoder] = {"standard": wide, "muP": mup(wide, base=model)}
         for rule, each in built.items():
             steps = list(_activations(each, optimizer, n_steps, seed))
-            found += [
+            fresh = [
                 Coordinate(rule=rule, width=width, step=step, kind=kind, **_sizes(now[kind], steps[0][kind]))
                 for step, now in enumerate(steps)
                 for kind in KINDS
             ]
-            _check_health(found)
+            _check_health(fresh)
+            found += fresh
     return found
 
 

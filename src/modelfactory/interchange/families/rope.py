@@ -49,46 +49,41 @@ def rope_scaling(config: Config) -> Scaling | None:
     fields.pop("type", None)
     if kind not in KNOWN:
         raise config.fault(f"{name}.rope_type", repr(kind), f"one of {', '.join(KNOWN)}")
-    try:
-        return _scaling(kind, {key: value for key, value in fields.items() if value is not None}, config)
-    except KeyError as error:
-        raise config.fault(f"{name}.{error.args[0]}", "nothing", f"a value: {kind} needs it") from error
+    return _scaling(kind, {key: value for key, value in fields.items() if value is not None}, name, config)
 
 
-def _scaling(kind: str, fields: dict[str, Any], config: Config) -> Scaling | None:
+def _scaling(kind: str, fields: dict[str, Any], name: str, config: Config) -> Scaling | None:
     if kind == "default" or fields.get("factor") == 1:
         return None
-    options: dict[str, Any] = {"factor": fields.pop("factor")}
     n_before = fields.pop("original_max_position_embeddings", None)
     if kind == "linear":
-        return cast("Scaling", _made(kind, LinearScaling, options | fields, config))
-    options["original_max_seq_len"] = n_before or config.need("max_position_embeddings")
+        return cast("Scaling", _made(LinearScaling, kind, fields, name, config))
+    fields["original_max_seq_len"] = n_before or config.need("max_position_embeddings")
     if kind == "yarn":
-        options |= _yarn_options(fields, options["factor"])
-    scaling = _made(kind, Llama3Scaling if kind == "llama3" else YaRN, options | fields, config)
-    return cast("Scaling", scaling)
+        fields |= _yarn_options(fields)
+    made = Llama3Scaling if kind == "llama3" else YaRN
+    return cast("Scaling", _made(made, kind, fields, name, config))
 
 
-def _yarn_options(fields: dict[str, Any], factor: float) -> dict[str, Any]:
+def _yarn_options(fields: dict[str, Any]) -> dict[str, Any]:
     """Take the fields of YaRN that have other names here out of `fields`."""
     options = {"whole_pairs": fields.pop("truncate")} if "truncate" in fields else {}
     scales = [fields.pop(name, 0) for name in ("mscale", "mscale_all_dim")]
     if "attention_factor" not in fields and all(scales):  # else transformers does not look at them
-        turned, whole = (0.1 * scale * math.log(factor) + 1 for scale in scales)
+        stretch = math.log(fields.get("factor", 1.0))  # one that is missing is named by `_made`
+        turned, whole = (0.1 * scale * stretch + 1 for scale in scales)
         options["attention_factor"] = turned / whole
     return options
 
 
-def _made(kind: str, made: type[Any], options: dict[str, Any], config: Config) -> Any:
+def _made(made: type[Any], kind: str, options: dict[str, Any], place: str, config: Config) -> Any:
     """Return the scaling, having named a field that it does not know or lacks."""
     fields = {field.name: field for field in dataclasses.fields(made)}
     for name in sorted(options.keys() - fields.keys()):
-        raise config.fault(
-            f"rope_scaling.{name}", repr(options[name]), f"no such field: {kind} has none here"
-        )
+        raise config.fault(f"{place}.{name}", repr(options[name]), f"no such field: {kind} has none here")
     for name, field in fields.items():
         if name not in options and field.default is dataclasses.MISSING:
-            raise config.fault(f"rope_scaling.{name}", "nothing", f"a value: {kind} needs it")
+            raise config.fault(f"{place}.{name}", "nothing", f"a value: {kind} needs it")
     return made(**options)
 
 
