@@ -18,10 +18,10 @@ CODE = textwrap.dedent("""
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * 4096
 
-    def used():
+    def used(n_floats=2**24):
         before = n_faults()
         for _ in range(8):
-            torch.ones(2**24)  # 64 MiB, 16,384 pages
+            torch.ones(n_floats)  # 64 MiB, 16,384 pages
         return n_faults() - before
 
     bare, before = used(), resident()
@@ -29,7 +29,8 @@ CODE = textwrap.dedent("""
         used()
         kept = used()
         held = resident() - before
-    print(bare, kept, held, resident() - before, used())
+    after = resident() - before
+    print(bare, kept, held, after, used(2**25))  # twice as large: it fits no hole that is left in the heap
 """)
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts pages as Linux does")
