@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from modelfactory.errors import CommandError, SourceError, SpecError
+from modelfactory.errors import CommandError, DiskFull, SourceError, SpecError
 from modelfactory.interchange import export_hugging_face, import_model
 from modelfactory.models import BiasBalance, GatedFeedForward, MultiToken
 from modelfactory.models.mup import at_width, mup
@@ -89,7 +89,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(exporting, "write_tokenizer", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(DiskFull, match="No space"):
         export_hugging_face(built(of("gpt2")), of("gpt2"), bpe(), tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 

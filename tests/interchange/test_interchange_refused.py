@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from modelfactory.errors import SourceError
 from modelfactory.interchange import export_hugging_face, import_model
+from modelfactory.interchange.importing import files_of
 from tests.interchange.material import SPECS, assert_equal_states, bpe, built
 
 if TYPE_CHECKING:
@@ -183,6 +185,37 @@ def test_an_index_that_is_wrong(tmp_path: Path) -> None:
     index["weight_map"]["model.embed_tokens.weight"] = last
     path.write_text(json.dumps(index))
     refused(tmp_path / "model", "model.embed_tokens.weight", last, "does not hold")
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        ({}, ["weight_map", "nothing"]),
+        ({"weight_map": []}, ["weight_map", "list"]),
+        ({"weight_map": {}}, ["weight_map", "empty"]),
+        ({"weight_map": {"model.norm.weight": 3}}, ["weight_map.model.norm.weight", "3"]),
+        (
+            {"weight_map": {"model.norm.weight": "../other/a.safetensors"}},
+            ["../other", "beside the index"],
+        ),
+        ({"weight_map": {"model.norm.weight": "/model.safetensors"}}, ["/model", "beside the index"]),
+        ({"weight_map": {"model.norm.weight": "sub/model.safetensors"}}, ["sub/model", "beside the index"]),
+        ({"weight_map": {"model.norm.weight": "config.json"}}, ["config.json", "beside the index"]),
+        ([1], ["list"]),
+    ],
+)
+def test_an_index_that_leads_astray(folder: Path, index: Any, words: list[str]) -> None:
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(folder, "model.safetensors.index.json", *words)
+    with pytest.raises(SourceError, match="index"):
+        files_of(folder)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_not_finite(folder: Path, value: float) -> None:
+    change_weights(folder, with_tensor("model.norm.weight", torch.full((64,), value)))
+    refused(folder, "model.norm.weight", "NaN or infinite")
 
 
 def test_config_that_is_no_json(folder: Path) -> None:

@@ -243,6 +243,13 @@ def export(arguments: argparse.Namespace) -> Answer:
                     wanted="hf: a GGUF file is always one",
                     remedy="Leave it out.",
                 )
+            if arguments.max_shard_mb < 1:
+                raise CommandError(
+                    place="--max-shard-mb",
+                    found=str(arguments.max_shard_mb),
+                    wanted="a whole number of megabytes above 0",
+                    remedy="Leave it out for files of 5000 MB.",
+                )
             options["max_shard_bytes"] = arguments.max_shard_mb * 1_000_000
         architecture = export_stage(checkpoint, tokenizer, arguments.to, **options)
     data = {"checkpoint": checkpoint.name, "to": str(arguments.to), "architecture": architecture}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import InvalidInput
@@ -10,12 +11,12 @@ from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
 from modelfactory.train.loading import load_model, model_facts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from modelfactory.generate.language_model import LanguageModel
 
 
-def load_language_model(checkpoint: Path, tokenizer: Path | Tokenizer, **options: Any) -> LanguageModel:
+def load_language_model(
+    checkpoint: str | Path, tokenizer: str | Path | Tokenizer, **options: Any
+) -> LanguageModel:
     """Load the model of a training stage with its tokenizer.
 
     Args:
@@ -30,7 +31,8 @@ def load_language_model(checkpoint: Path, tokenizer: Path | Tokenizer, **options
     """
     from modelfactory.generate.language_model import LanguageModel
 
-    loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
+    loaded = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(Path(tokenizer))
+    checkpoint = Path(checkpoint)
     facts = model_facts(checkpoint)
     # the matrix of an imported model may have more rows than there are tokens
     _check_vocabulary(facts.get("tokenizer_vocab_size", facts["vocab_size"]), loaded, checkpoint)

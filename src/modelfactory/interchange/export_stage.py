@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from modelfactory.interchange.aside import check_place
 from modelfactory.interchange.exporting import Dtype, export_hugging_face
 from modelfactory.interchange.gguf_writing import export_gguf
 from modelfactory.interchange.safetensors_files import MAX_SHARD_BYTES
@@ -40,6 +41,7 @@ def export_stage(
     Returns:
         The name of the architecture there.
     """
+    check_place(to)  # before weights are read
     facts = model_facts(checkpoint)
     spec, module = load_architecture(checkpoint), load_model(checkpoint)
     read = load_tokenizer(tokenizer)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from modelfactory.errors import CommandError, SpecError
+from modelfactory.errors import SpecError
+from modelfactory.interchange.aside import aside, check_place
 from modelfactory.interchange.config import CONFIG
 from modelfactory.interchange.families import FAMILIES
 from modelfactory.interchange.family import as_used, family_of
@@ -20,7 +18,7 @@ from modelfactory.interchange.weights import all_theirs, shapes_of
 from modelfactory.models import Decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     import torch
@@ -59,9 +57,12 @@ def export_hugging_face(
 
     Raises:
         SpecError: no architecture of transformers holds this one, or the module is of another.
-        CommandError: `to` exists.
+        CommandError: `to` exists, or nothing can be written there.
+        DiskFull: there is no space left.
     """
-    refuse_existing(to)
+    check_place(to)
+    if max_shard_bytes < 1:
+        raise SpecError(place="max_shard_bytes", found=str(max_shard_bytes), wanted="at least 1", remedy="")
     known = dict(facts or {})
     state, vocab_size = state_of(module, spec)
     check_vocabulary(tokenizer, vocab_size, "model")
@@ -123,42 +124,6 @@ def state_of(module: torch.nn.Module, spec: Any) -> tuple[dict[str, torch.Tensor
 
 def _plain(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in ("_orig_mod", "module"))
-
-
-def refuse_existing(to: Path) -> None:
-    """Raise CommandError where something would be overwritten."""
-    if to.exists():
-        raise CommandError(
-            place=str(to),
-            found="something of this name",
-            wanted="a name that is free: nothing is overwritten",
-            remedy="Remove it or give another name.",
-        )
-
-
-@contextmanager
-def aside(to: Path, *, is_file: bool = False) -> Iterator[Path]:
-    """Give a new folder beside `to`, or the path of a file, which becomes `to` once all of it is on disk."""
-    place = to.absolute().with_name(f".{to.name}.{secrets.token_hex(6)}")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if not is_file:
-        place.mkdir()
-    try:
-        yield place
-        for path in [place] if is_file else place.iterdir():
-            _sync(path)
-        refuse_existing(to)
-        place.rename(to)
-    except BaseException:
-        if is_file:
-            place.unlink(missing_ok=True)
-        shutil.rmtree(place, ignore_errors=True)
-        raise
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _write_json(path: Path, fields: Mapping[str, Any]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 from modelfactory.errors import SpecError
 from modelfactory.interchange import gguf_names
-from modelfactory.interchange.exporting import Dtype, aside, refuse_existing, state_of
+from modelfactory.interchange.aside import aside, check_place
+from modelfactory.interchange.exporting import Dtype, state_of
 from modelfactory.interchange.families import FAMILIES
 from modelfactory.interchange.family import as_used, family_of
 from modelfactory.interchange.gguf_library import the_library
@@ -55,22 +57,23 @@ def export_gguf(
         CommandError: `to` exists, or the package `gguf` is not installed.
     """
     gguf = the_library()
-    refuse_existing(to)
+    check_place(to)
     state, vocab_size = state_of(module, spec)
     check_vocabulary(tokenizer, vocab_size, "model")
     family, fields = family_of(spec, FAMILIES)
     name = _name(family.architecture)
-    with aside(to, is_file=True) as path:
-        writer = gguf.GGUFWriter(path, name)
+    pairings = family.pairings(as_used(spec), vocab_size)
+    theirs = all_theirs(state, pairings, "float32")
+    if dtype != "float32":
+        all_theirs(state, pairings, dtype)  # refuses what it cannot hold; gguf would write infinity
+    with aside(to, is_file=True) as path, closing(gguf.GGUFWriter(path, name)) as writer:
         _add_fields(writer, name, fields | {"vocab_size": vocab_size}, to.stem, licence)
         if tokenizer is not None:
             _add_tokenizer(writer, tokenizer, vocab_size, dict(facts or {}))
-        theirs = all_theirs(state, family.pairings(as_used(spec), vocab_size), "float32")
         _add_tensors(writer, name, theirs, spec, dtype)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
-        writer.close()
     return name
 
 

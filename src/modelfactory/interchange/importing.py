@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from modelfactory.errors import SourceError
 from modelfactory.interchange import tokenizer_files
 from modelfactory.interchange.config import CONFIG, read_json
+from modelfactory.interchange.safetensors_files import weight_files
 
 if TYPE_CHECKING:
     from modelfactory.interchange.imported import Imported
@@ -141,7 +142,7 @@ def files_of(path: Path) -> list[Path]:
     """Return the files an import reads: those that say what the model is."""
     if not path.is_dir():
         return [path]
-    return sorted(file for pattern in FOLDER_FILES for file in path.glob(pattern))
+    return sorted({file for pattern in FOLDER_FILES for file in path.glob(pattern)} | set(weight_files(path)))
 
 
 def _unknown(path: Path, found: str, remedy: str) -> SourceError:

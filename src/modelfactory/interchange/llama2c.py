@@ -18,6 +18,7 @@ from modelfactory.interchange.imported import Imported
 from modelfactory.interchange.rotary_order import to_halves
 from modelfactory.interchange.sentencepiece_bpe import SPACE, tokenizer_json
 from modelfactory.interchange.tokenizer_files import made
+from modelfactory.interchange.weights import all_finite
 from modelfactory.models import Llama
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def _read(path: Path) -> tuple[_Sizes, dict[str, torch.Tensor]]:
     if len(content) != wanted:
         raise _unusable(path, f"{len(content):,} bytes", f"{wanted:,}, which follow from its header")
     numbers = torch.frombuffer(bytearray(content), dtype=torch.float32, offset=_HEADER.size)
+    if not all_finite(numbers):
+        raise _unusable(path, "NaN or infinite numbers", "finite weights")
     parts = torch.split(numbers, [math.prod(shape) for shape in shapes.values()])
     named = zip(shapes.items(), parts, strict=True)
     return sizes, {name: part.reshape(shape) for (name, shape), part in named}

@@ -38,7 +38,7 @@ class SafetensorsFolder:
         self._files: dict[str, Any] = {}
         self._places: dict[str, Path] = {}
         try:
-            for path in self._paths(folder):
+            for path in weight_files(folder):
                 self._open(path)
             self._check_index(folder)
         except BaseException:
@@ -87,14 +87,6 @@ class SafetensorsFolder:
         found: torch.Tensor = self._files[name].get_tensor(name)
         return found
 
-    def _paths(self, folder: Path) -> list[Path]:
-        if (folder / SINGLE).exists():
-            return [folder / SINGLE]
-        if (folder / INDEX).exists():
-            names = set(read_json(folder / INDEX).get("weight_map", {}).values())
-            return [folder / name for name in sorted(names)]
-        raise _no_weights(folder)
-
     def _open(self, path: Path) -> None:
         from safetensors import SafetensorError, safe_open
 
@@ -114,7 +106,7 @@ class SafetensorsFolder:
     def _check_index(self, folder: Path) -> None:
         if (folder / SINGLE).exists():
             return
-        for name, file in read_json(folder / INDEX).get("weight_map", {}).items():
+        for name, file in _weight_map(folder).items():
             if self._places.get(name) != folder / file:
                 raise SourceError(
                     place=str(folder / INDEX),
@@ -122,6 +114,39 @@ class SafetensorsFolder:
                     wanted="an index of the files beside it",
                     remedy="Copy the whole folder again.",
                 )
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of weights in a folder: one, or those its index names, all of them beside it.
+
+    Raises:
+        SourceError: none there, pickled ones in their place, or an index that is none.
+    """
+    if (folder / SINGLE).exists():
+        return [folder / SINGLE]
+    if (folder / INDEX).exists():
+        return [folder / name for name in sorted(set(_weight_map(folder).values()))]
+    raise _no_weights(folder)
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    """Return tensor -> file as the index has it; a file elsewhere would be read without being pinned."""
+    place = folder / INDEX
+    found = read_json(place).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        told = "nothing" if found is None else "an empty object" if found == {} else type(found).__name__
+        raise _bad_index(f"{place}: weight_map", told, "an object: the file of each tensor by its name")
+    for tensor, name in found.items():
+        wanted = "the name of a safetensors file beside the index"
+        if not isinstance(name, str):
+            raise _bad_index(f"{place}: weight_map.{tensor}", json.dumps(name), wanted)
+        if not name.endswith(".safetensors") or "/" in name or "\\" in name or "\0" in name:
+            raise _bad_index(f"{place}: weight_map.{tensor}", repr(name), wanted)
+    return found
+
+
+def _bad_index(place: str, found: str, wanted: str) -> SourceError:
+    return SourceError(place=place, found=found, wanted=wanted, remedy="Copy the whole folder again.")
 
 
 def _no_weights(folder: Path) -> SourceError:

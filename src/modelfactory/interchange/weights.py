@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol
 
-from modelfactory.errors import SourceError, nearest
+from modelfactory.errors import CommandError, FactoryError, SourceError, StageFailed, nearest
 from modelfactory.interchange.pairing import to_ours, to_theirs
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def from_theirs(
     """Return our tensors, float32.
 
     Raises:
-        SourceError: a tensor is missing, left over, of another shape, or a second, different head.
+        SourceError: a tensor is missing, left over, of another shape or not finite, or there is a second,
+            different head.
     """
     assert {pairing.ours for pairing in pairings} == set(shapes), "every tensor of ours is paired"
     renamed = _with_prefix(pairings, weights.names())
@@ -64,7 +66,7 @@ def from_theirs(
     _check_shapes(weights, wanted)
     return {
         pairing.ours: to_ours(
-            pairing, [weights.get(part.name).float() for part in pairing.theirs], shapes[pairing.ours]
+            pairing, [_read(weights, part.name) for part in pairing.theirs], shapes[pairing.ours]
         )
         for pairing in renamed
     }
@@ -73,13 +75,65 @@ def from_theirs(
 def all_theirs(
     state: Mapping[str, torch.Tensor], pairings: Iterable[Pairing], dtype: str
 ) -> dict[str, torch.Tensor]:
-    """Return their tensors of `dtype`, such as "float32"; what is shared is there once, as in our state."""
+    """Return their tensors of `dtype`, such as "float32"; what is shared is there once, as in our state.
+
+    Raises:
+        StageFailed: a number is not finite.
+        CommandError: a number is too large for `dtype`.
+    """
     import torch
 
     theirs: dict[str, torch.Tensor] = {}
     for pairing in pairings:
-        theirs |= to_theirs(pairing, state[pairing.ours].detach().cpu().to(getattr(torch, dtype)))
+        tensor = state[pairing.ours].detach().cpu()
+        narrow = tensor.to(getattr(torch, dtype))
+        if not all_finite(narrow):
+            raise _not_held(pairing.ours, tensor, dtype)
+        theirs |= to_theirs(pairing, narrow)
     return theirs
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Return whether all numbers are finite; needs no memory of the tensor's size."""
+    import torch
+
+    if tensor.numel() == 0:
+        return True
+    lowest, highest = torch.aminmax(tensor)  # NaN wins over any number
+    return math.isfinite(lowest.item()) and math.isfinite(highest.item())
+
+
+def _not_held(name: str, tensor: torch.Tensor, dtype: str) -> FactoryError:
+    if not all_finite(tensor):
+        return StageFailed(
+            f"{name}: NaN or infinite numbers. No library can use such a model: look at the run's loss, and "
+            "export an earlier checkpoint."
+        )
+    return CommandError(
+        place=f"{name} as {dtype}",
+        found=f"the number {tensor.abs().max().item():,g}",
+        wanted=f"at most {_largest(dtype):,g}, the largest of {dtype}",
+        remedy="Export as bfloat16, which holds numbers as large as float32 does, or as float32.",
+    )
+
+
+def _largest(dtype: str) -> float:
+    """Return the largest number of a type of torch."""
+    import torch
+
+    return float(torch.finfo(getattr(torch, dtype)).max)
+
+
+def _read(weights: Weights, name: str) -> torch.Tensor:
+    found = weights.get(name).float()
+    if not all_finite(found):
+        raise SourceError(
+            place=f"{weights.place(name)}: {name}",
+            found="NaN or infinite numbers",
+            wanted="finite weights: with these every answer of the model would be NaN",
+            remedy="The model has diverged or the file is damaged: take an earlier one, or copy it again.",
+        )
+    return found
 
 
 def _with_prefix(pairings: Sequence[Pairing], names: set[str]) -> list[Pairing]:
