@@ -36,7 +36,7 @@ def check_place(to: Path) -> None:
         taken = os.path.lexists(to)
         folder = next(parent for parent in to.absolute().parents if parent.exists())
     except OSError as error:  # a name that is too long
-        raise _no_place(to, error.strerror) from error
+        raise _no_place(to, error.strerror or str(error)) from error
     if taken:
         raise CommandError(
             place=str(to),
