@@ -26,6 +26,10 @@ LIKE_LLAMA = {
     "llama": SPECS["llama"][1],
     "llama tied": SPECS["llama tied"][1],
     "llama 3": Llama(**SIZES, rope_theta=500_000.0, rope_scaling=LLAMA_3),
+    "llama 3 of its own": SPECS["llama 3"][1],
+    "llama 3 of short heads": Llama(
+        **{**SIZES, "n_heads": 32}, rope_scaling=replace(LLAMA_3, factor=7.3, original_max_seq_len=20)
+    ),
     "llama linear": Llama(**SIZES, rope_scaling=LinearScaling(factor=4.0)),
     "llama yarn": Llama(**SIZES, rope_scaling=YaRN(factor=4.0, original_max_seq_len=12)),
     "qwen2": SPECS["qwen2"][1],

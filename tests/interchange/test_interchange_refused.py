@@ -90,13 +90,8 @@ def test_no_architecture(folder: Path) -> None:
     ],
 )
 def test_a_field_that_cannot_be_represented(folder: Path, fields: dict[str, Any], words: list[str]) -> None:
-    from modelfactory.errors import InvalidInput
-
     change_config(folder, **fields)
-    with pytest.raises(InvalidInput) as caught:
-        import_model(folder)
-    for word in words:
-        assert word in str(caught.value)
+    refused(folder, "config.json", *words)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +100,7 @@ def test_a_field_that_cannot_be_represented(folder: Path, fields: dict[str, Any]
 )
 def test_a_size_that_is_no_count(folder: Path, name: str, value: Any) -> None:
     change_config(folder, **{name: value})
-    refused(folder, f"config.json: {name}: found {json.dumps(value)}", "wanted a whole number above 0")
+    refused(folder, f"config.json: {name}: found {json.dumps(value)}", "wanted a whole number from 1")
 
 
 def test_an_empty_field_is_no_fault(folder: Path) -> None:

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 from tests.interchange.material import SPECS, VOCAB_SIZE, assert_equal_states, bpe, built, some_tokens
 
 from modelfactory.interchange import export_hugging_face, import_model
-from modelfactory.interchange.config import Config
 from modelfactory.interchange.families import family_named
 
 if TYPE_CHECKING:
@@ -246,14 +245,14 @@ PUBLISHED: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_sizes(name: str) -> None:
-    kind, n_parameters, fields = PUBLISHED[name]
+    kind, n_parameters, published_fields = PUBLISHED[name]
+    fields = dict(published_fields)
     their_config = transformers.AutoConfig.for_model(kind, **fields)
     with torch.device("meta"):
         theirs = transformers.AutoModelForCausalLM.from_config(their_config)
     family = family_named(type(theirs).__name__, "test")
-    config = Config(fields, name)
-    vocab_size = config.need("vocab_size")
-    spec = family.decoder(config)
+    vocab_size = fields.pop("vocab_size")
+    spec = family.read(fields, name)
     assert sum(parameter.numel() for parameter in theirs.parameters()) == n_parameters
     assert spec.n_parameters(vocab_size) == n_parameters
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 CONFIG = "config.json"
+_MOST_SHOWN = 200
+"""Characters of a value in an error."""
 
 HARMLESS = frozenset(
     {
@@ -35,58 +39,100 @@ HARMLESS = frozenset(
 """Fields that change no logits: bookkeeping, how training went, and how fast things are computed."""
 
 
-class Config:
-    """Fields of a config.json; `done` refuses those that nobody asked for."""
+_LARGEST_WHOLE = 2**31
+LIMITS = MappingProxyType(
+    {
+        **dict.fromkeys(("num_hidden_layers", "n_layer"), 10_000),
+        **dict.fromkeys(("hidden_size", "n_embd", "intermediate_size", "n_inner"), 2**20),
+        **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head", "head_dim"), 2**16),
+        **dict.fromkeys(("num_experts", "num_local_experts", "num_experts_per_tok"), 2**12),
+        **dict.fromkeys(("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state"), 2**16),
+        **dict.fromkeys(("mamba_d_conv", "mamba_expand"), 2**10),
+        "moe_intermediate_size": 2**20,
+    }
+)
+"""Sizes beyond which a file is damaged rather than large: the shapes that follow stay within 64 bits."""
 
-    def __init__(self, fields: Mapping[str, Any], place: str) -> None:
-        self._fields = dict(fields)
-        self._left = set(self._fields) - HARMLESS
+
+class Config:
+    """Fields of a config.json; `done` refuses those that nobody asked for.
+
+    Every method raises SourceError, naming file and field, for a value of another type or out of range.
+    """
+
+    def __init__(
+        self, fields: Mapping[str, Any], place: str, defaults: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Keep the fields.
+
+        Args:
+            fields: of the file.
+            place: the file, for errors.
+            defaults: what the class of transformers takes where a field is missing; null is not missing.
+        """
+        self._fields = {**defaults, **fields}
+        self._left = set(fields) - HARMLESS
         self.place = place
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a field, or `default` where it is missing or null."""
+        """Return a field as it is, or `default` where it is missing or null."""
         self._left.discard(name)
         found = self._fields.get(name)
         return default if found is None else found
 
-    def has(self, name: str) -> bool:
-        """Return whether a field is there and not null, or is missing and so has its default."""
-        return name not in self._fields or self._fields[name] is not None
-
-    def need(self, name: str) -> Any:
-        """Return a field that must be there.
-
-        Raises:
-            SourceError: it is not.
-        """
-        found = self.get(name)
+    def count(self, name: str, default: int | None = None) -> int:
+        """Return a whole number above 0; without a default it must be there."""
+        found, largest = self.get(name, default), LIMITS.get(name, _LARGEST_WHOLE)
         if found is None:
             raise self.fault(name, "nothing", "a value: the architecture does not follow without it")
+        if type(found) is not int or not 1 <= found <= largest:
+            raise self.fault(name, _shown(found), f"a whole number from 1 to {largest:,}")
         return found
 
-    def count(self, name: str) -> int:
-        """Return a whole number above 0 that must be there.
+    def number(self, name: str, default: float | None = None, *, above: float = 0.0) -> float:
+        """Return a finite number above `above`; without a default it must be there."""
+        found = self.get(name, default)
+        if found is None:
+            raise self.fault(name, "nothing", "a value: the architecture does not follow without it")
+        if not is_number(found) or found <= above:
+            raise self.fault(name, _shown(found), f"a number above {above:g}")
+        return float(found)
 
-        Raises:
-            SourceError: it is not.
-        """
-        found = self.need(name)
-        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-            raise self.fault(name, json.dumps(found, default=str), "a whole number above 0")
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return true or false."""
+        found = self.get(name, default)
+        if type(found) is not bool:
+            raise self.fault(name, _shown(found), "true or false")
         return found
+
+    def optional_count(self, name: str) -> int | None:
+        """Return a whole number above 0, or None where the field is null."""
+        return None if self.get(name) is None else self.count(name)
+
+    def optional_number(self, name: str) -> float | None:
+        """Return a finite number above 0, or None where the field is null."""
+        return None if self.get(name) is None else self.number(name)
+
+    def listing(self, name: str, kind: type, default: Sequence[Any]) -> list[Any]:
+        """Return a list of values that are all of one type."""
+        found = self.get(name, list(default))
+        if not isinstance(found, list) or any(type(each) is not kind for each in found):
+            raise self.fault(name, _shown(found), f"a list of {kind.__name__}")
+        return found
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Return an object, empty where the field is missing or null."""
+        found = self.get(name, {})
+        if not isinstance(found, dict):
+            raise self.fault(name, _shown(found), "an object of fields, or null")
+        return dict(found)
 
     def only(self, name: str, *allowed: Any, absent: Any = None) -> Any:
-        """Return a field that may have few values, `absent` standing for a missing one.
-
-        Raises:
-            SourceError: it has another value, which this architecture cannot hold.
-        """
+        """Return a field that may have few values, `absent` standing for a missing or null one."""
         found = self.get(name, absent)
-        if found not in allowed:
+        if not any(_equal(found, value) for value in allowed):
             wanted = " or ".join(json.dumps(value) for value in allowed)
-            raise self.fault(
-                name, json.dumps(found, default=str), f"{wanted}: nothing else can be represented"
-            )
+            raise self.fault(name, _shown(found), f"{wanted}: nothing else can be represented")
         return found
 
     def done(self) -> None:
@@ -100,7 +146,7 @@ class Config:
             if value not in (None, False, "", [], {}):
                 raise SourceError(
                     place=f"{self.place}: {name}",
-                    found=f"{json.dumps(value, default=str)}, a field that this architecture does not know",
+                    found=f"{_shown(value)}, a field that this architecture does not know",
                     wanted="fields whose effect is known",
                     remedy="Take it out of config.json if it changes no logits.",
                 )
@@ -115,6 +161,23 @@ class Config:
         )
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number, and no truth value, that a float can hold."""
+    if type(value) is int:
+        return abs(value) <= 2**63
+    return type(value) is float and math.isfinite(value)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Compare without taking true for 1."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file.
 
@@ -123,7 +186,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SourceError(
             place=str(path),
             found=f"no file that can be read ({error})",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.errors import InvalidInput, SpecError
+from modelfactory.errors import InvalidInput, SourceError, SpecError
 from modelfactory.interchange.config import Config
 from modelfactory.interchange.pairing import Pairing
 from modelfactory.models import Block, Decoder, Experts
@@ -33,6 +33,24 @@ class Family:
     the decoder is of quite another kind."""
     pairings: Callable[[Decoder, int], list[Pairing]]
     """Takes the decoder and vocab_size."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Of the class in transformers, for fields that are missing, where they differ from our general ones."""
+
+    def read(self, fields: Mapping[str, Any], place: str) -> Decoder:
+        """Return the decoder of a config.json.
+
+        Raises:
+            SourceError: a field that is missing, unknown, of another type, or beyond what a decoder holds.
+        """
+        try:
+            return self.decoder(Config(fields, place, self.defaults))
+        except SpecError as error:
+            raise SourceError(
+                place=f"{place}: {error.place}",
+                found=error.found,
+                wanted=error.wanted,
+                remedy=f"It is what config.json of a {self.architecture} comes to: correct its fields.",
+            ) from error
 
 
 def family_of(decoder: Decoder, families: Sequence[Family]) -> tuple[Family, dict[str, Any]]:
@@ -61,7 +79,7 @@ def family_of(decoder: Decoder, families: Sequence[Family]) -> tuple[Family, dic
 def _read_back(family: Family, fields: dict[str, Any]) -> Decoder | None:
     """Return what the family makes of its own fields; None where it refuses them."""
     try:
-        return family.decoder(Config(fields, "config.json"))
+        return family.read(fields, "config.json")
     except InvalidInput:
         return None
 

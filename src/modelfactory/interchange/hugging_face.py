@@ -54,9 +54,9 @@ def outline(folder: Path) -> tuple[Decoder, int, Family]:
     fields = read_json(folder / CONFIG)
     place = str(folder / CONFIG)
     family = _family(fields, place)
-    config = Config(fields, place)
-    vocab_size = config.count("vocab_size")
-    return family.decoder(config), vocab_size, family
+    vocab_size = Config(fields, place).count("vocab_size")
+    read = {name: value for name, value in fields.items() if name != "vocab_size"}
+    return family.read(read, place), vocab_size, family
 
 
 def _family(fields: dict[str, Any], place: str) -> Family:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from modelfactory.interchange.families.rope import rope_fields, rope_share
+from modelfactory.interchange.families.rope import rope_fields
 from modelfactory.interchange.families.shared import (
     attention_pairings,
     gated_pairings,
+    is_tied,
     norm_pairings,
     size_options,
 )
@@ -25,24 +26,30 @@ _NORMS = {"mixer_norm": "input_layernorm", "feed_forward_norm": "pre_ff_layernor
 
 
 def _decoder(config: Config) -> Decoder:
-    options = size_options(config)
-    has_bias = config.get("attention_bias", False)
-    inner = config.get("mamba_expand", 2) * options["d_model"]
-    n_heads = config.get("mamba_n_heads", 128)
+    options = size_options(config, rope_share=0.5)  # as transformers has it whatever is written
+    has_bias = config.flag("attention_bias", default=False)
+    inner = config.count("mamba_expand", 2) * options["d_model"]
+    n_heads = config.count("mamba_n_heads", 128)
     width = config.get("mamba_d_head", "auto")
+    width = inner // n_heads if width == "auto" else config.count("mamba_d_head")
+    if n_heads * width != inner:  # transformers refuses it, so does an export
+        found = f"{n_heads} heads of {width}"
+        raise config.fault("mamba_d_head", found, f"mamba_expand * hidden_size = {inner} in all")
     decoder = Bamba(
         **options,
-        attention_layers=tuple(config.get("attn_layer_indices", ())),
+        attention_layers=tuple(config.listing("attn_layer_indices", int, ())),
         mamba_heads=n_heads,
-        mamba_head_dim=inner // n_heads if width == "auto" else width,
-        state_dim=config.get("mamba_d_state", 256),
-        n_groups=config.get("mamba_n_groups", 1),
-        conv_width=config.get("mamba_d_conv", 4),
-        conv_bias=config.get("mamba_conv_bias", True),
-        mamba_bias=config.get("mamba_proj_bias", False),
-        tied=config.get("tie_word_embeddings", False),
+        mamba_head_dim=width,
+        state_dim=config.count("mamba_d_state", 256),
+        n_groups=config.count("mamba_n_groups", 1),
+        conv_width=config.count("mamba_d_conv", 4),
+        conv_bias=config.flag("mamba_conv_bias", default=True),
+        mamba_bias=config.flag("mamba_proj_bias", default=False),
+        tied=is_tied(config),
     )
-    blocks = [_with_biases(block, has_bias, config.get("mlp_bias", False)) for block in decoder.layers()]
+    blocks = [
+        _with_biases(block, has_bias, config.flag("mlp_bias", default=False)) for block in decoder.layers()
+    ]
     _refuse_others(config)
     return replace(decoder, blocks=tuple(blocks))
 
@@ -57,11 +64,7 @@ def _with_biases(block: Block, has_bias: bool, of_feed_forward: bool) -> Block:
 
 def _refuse_others(config: Config) -> None:
     config.only("hidden_act", "silu", absent="silu")
-    if (share := rope_share(config, 0.5)) != 0.5:
-        raise config.fault(
-            "partial_rotary_factor", str(share), "0.5, as transformers has it whatever is written"
-        )
-    limit = list(config.get("time_step_limit", _NO_LIMIT))
+    limit = config.get("time_step_limit", _NO_LIMIT)
     if limit not in (_NO_LIMIT, [0.0, {"__float__": "Infinity"}]):  # transformers writes it so
         raise config.fault("time_step_limit", str(limit), "no limit")
     config.done()
@@ -99,7 +102,7 @@ def _mamba_fields(mamba: Mamba2, d_model: int) -> dict[str, Any]:
     return {
         "mamba_n_heads": mamba.n_heads,
         "mamba_d_head": mamba.head_dim,
-        "mamba_expand": mamba.inner_dim // d_model,
+        "mamba_expand": max(mamba.inner_dim // d_model, 1),
         "mamba_n_groups": mamba.n_groups,
         "mamba_d_state": mamba.state_dim,
         "mamba_d_conv": mamba.conv_width,
@@ -145,5 +148,10 @@ def _mamba_pairings(ours: str, theirs: str, mamba: Mamba2, d_model: int) -> list
 
 
 BAMBA = Family(
-    architecture="BambaForCausalLM", model_type="bamba", decoder=_decoder, config=_config, pairings=_pairings
+    architecture="BambaForCausalLM",
+    model_type="bamba",
+    decoder=_decoder,
+    config=_config,
+    pairings=_pairings,
+    defaults={"num_key_value_heads": 8, "rms_norm_eps": 1e-5},
 )

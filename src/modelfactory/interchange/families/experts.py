@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from modelfactory.interchange.families.shared import (
     decoder_pairings,
+    is_tied,
     only_block,
     size_fields,
     size_options,
+    with_mixer,
 )
 from modelfactory.interchange.family import Family
 from modelfactory.interchange.pairing import Pairing, joined, same
-from modelfactory.models import AuxiliaryBalance, Decoder, Experts, GatedFeedForward, Mixtral, Qwen3MoE
+from modelfactory.models import (
+    Attention,
+    AuxiliaryBalance,
+    Decoder,
+    Experts,
+    GatedFeedForward,
+    Mixtral,
+    Qwen3MoE,
+)
 
 if TYPE_CHECKING:
     from modelfactory.interchange.config import Config
@@ -20,33 +30,33 @@ if TYPE_CHECKING:
 
 def _mixtral(config: Config) -> Decoder:
     options = size_options(config) | _options(config, "num_local_experts", 8, 2)
-    window = config.get("sliding_window")
-    if window is not None and window < options["max_seq_len"]:
-        raise config.fault("sliding_window", str(window), "null: a window in every layer is not read here")
-    decoder = Mixtral(**options, tied=config.get("tie_word_embeddings", False))
+    window = config.optional_count("sliding_window")
+    decoder = Mixtral(**options, tied=is_tied(config))
+    if window is not None and window < decoder.max_seq_len:  # a longer one has no effect
+        decoder = with_mixer(decoder, window=window)
     return _done(decoder, config)
 
 
 def _qwen3_moe(config: Config) -> Decoder:
-    name = "num_experts" if config.get("num_experts") else "num_local_experts"
+    name = "num_experts" if config.get("num_experts") is not None else "num_local_experts"
     options = size_options(config) | _options(config, name, 128, 8)
-    options["d_ff"] = config.get("moe_intermediate_size", 768)
-    options["renormalised"] = config.get("norm_topk_prob", False)
+    options["d_ff"] = config.count("moe_intermediate_size", 768)
+    options["renormalised"] = config.flag("norm_topk_prob", default=False)
     config.only("decoder_sparse_step", 1, absent=1)
     config.only("mlp_only_layers", [], absent=[])
     config.only("attention_bias", False, absent=False)
     config.only("use_sliding_window", False, absent=False)
     for unused in ("sliding_window", "max_window_layers"):
         config.get(unused)
-    decoder = Qwen3MoE(**options, tied=config.get("tie_word_embeddings", False))
+    decoder = Qwen3MoE(**options, tied=is_tied(config))
     return _done(decoder, config)
 
 
 def _options(config: Config, name: str, n_experts: int, n_active: int) -> dict[str, Any]:
-    weight = config.get("router_aux_loss_coef", 0.001)
+    weight = config.number("router_aux_loss_coef", 0.001, above=-1.0)
     return {
-        "n_experts": config.get(name, n_experts),
-        "n_active": config.get("num_experts_per_tok", n_active),
+        "n_experts": config.count(name, n_experts),
+        "n_active": config.count("num_experts_per_tok", n_active),
         "balance": weight or None,
     }
 
@@ -77,7 +87,8 @@ def _mixtral_fields(decoder: Decoder) -> dict[str, Any] | None:
     fields, experts = _fields(decoder), decoder.blocks[0].feed_forward
     if fields is None or not isinstance(experts, Experts):
         return None
-    return fields | {"num_local_experts": experts.n_experts, "sliding_window": None}
+    window = cast("Attention", decoder.blocks[0].mixer).window
+    return fields | {"num_local_experts": experts.n_experts, "sliding_window": window}
 
 
 def _qwen3_moe_fields(decoder: Decoder) -> dict[str, Any] | None:
@@ -129,6 +140,7 @@ def _expert_pairings(decoder: Decoder, layer: str, gate: str, up: str, down: str
 MIXTRAL = Family(
     architecture="MixtralForCausalLM",
     model_type="mixtral",
+    defaults={"num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-5},
     decoder=_mixtral,
     config=_mixtral_fields,
     pairings=_mixtral_pairings,
@@ -136,6 +148,7 @@ MIXTRAL = Family(
 QWEN3_MOE = Family(
     architecture="Qwen3MoeForCausalLM",
     model_type="qwen3_moe",
+    defaults={"num_key_value_heads": 4},
     decoder=_qwen3_moe,
     config=_qwen3_moe_fields,
     pairings=_qwen3_moe_pairings,

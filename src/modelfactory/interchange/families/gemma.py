@@ -17,28 +17,36 @@ _ACTIVATION = "gelu_pytorch_tanh"
 
 
 def _decoder(config: Config) -> Decoder:
-    options = size_options(config) | {"head_dim": config.get("head_dim", 256)}
-    scalar = config.get("query_pre_attn_scalar", 256)
+    options = size_options(config)
+    scalar = config.count("query_pre_attn_scalar", 256)  # transformers refuses what is not whole
     scale: Any = "1/sqrt(head_dim)" if scalar == options["head_dim"] else scalar**-0.5
     decoder = Gemma2(**options, scale=scale, window=None)
-    n_layers, window = decoder.n_layers, config.get("sliding_window", 4096)
-    if window >= decoder.max_seq_len:  # it would see everything
+    window: int | None = config.count("sliding_window", 4096)
+    if window is not None and window >= decoder.max_seq_len:  # it would see everything
         window = None
-    kinds = config.get("layer_types", [(_NEAR, _WHOLE)[n % 2] for n in range(n_layers)])
-    softcap, logit_softcap = config.get("attn_logit_softcapping"), config.get("final_logit_softcapping")
-    has_bias = config.get("attention_bias", False)
+    softcap, logit_softcap = map(
+        config.optional_number, ("attn_logit_softcapping", "final_logit_softcapping")
+    )
+    has_bias = config.flag("attention_bias", default=False)
     (block,) = decoder.blocks
     mixer = replace(cast("Attention", block.mixer), softcap=softcap, qkv_bias=has_bias, out_bias=has_bias)
     near = replace(block, mixer=replace(mixer, window=window))
-    layers = [near if kind == _NEAR else replace(block, mixer=mixer) for kind in kinds]
-    _refuse_others(config, kinds)
+    whole = replace(block, mixer=mixer)
+    layers = [near if kind == _NEAR else whole for kind in _kinds(config, decoder.n_layers)]
+    _refuse_others(config)
     return replace(decoder, blocks=shortest_pattern(layers), logit_softcap=logit_softcap)
 
 
-def _refuse_others(config: Config, kinds: list[str]) -> None:
-    for kind in kinds:
-        if kind not in (_NEAR, _WHOLE):
-            raise config.fault("layer_types", repr(kind), f"{_NEAR} or {_WHOLE}")
+def _kinds(config: Config, n_layers: int) -> list[str]:
+    usual = [(_NEAR, _WHOLE)[n % 2] for n in range(n_layers)]
+    kinds = config.listing("layer_types", str, usual)
+    if len(kinds) != n_layers or not set(kinds) <= {_NEAR, _WHOLE}:
+        wanted = f"{_NEAR} or {_WHOLE} for each of {n_layers} layers"
+        raise config.fault("layer_types", f"{len(kinds)} of {', '.join(sorted(set(kinds)))}", wanted)
+    return kinds
+
+
+def _refuse_others(config: Config) -> None:
     for name in ("hidden_act", "hidden_activation"):
         config.only(name, _ACTIVATION, absent=_ACTIVATION)
     config.only("tie_word_embeddings", True, absent=True)
@@ -80,4 +88,10 @@ GEMMA2 = Family(
     decoder=_decoder,
     config=_config,
     pairings=decoder_pairings,
+    defaults={
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    },
 )

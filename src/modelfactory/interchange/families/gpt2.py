@@ -16,17 +16,17 @@ _ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu
 
 
 def _decoder(config: Config) -> Decoder:
-    d_model = config.need("n_embd")
+    d_model = config.count("n_embd")
     decoder = GPT2(
-        n_layers=config.need("n_layer"),
+        n_layers=config.count("n_layer"),
         d_model=d_model,
-        n_heads=config.need("n_head"),
-        max_seq_len=config.get("n_positions", 1024),
-        d_ff=config.get("n_inner", 4 * d_model),
-        tied=config.get("tie_word_embeddings", True),
+        n_heads=config.count("n_head"),
+        max_seq_len=config.count("n_positions", 1024),
+        d_ff=config.count("n_inner", min(4 * d_model, 2**20)),
+        tied=config.flag("tie_word_embeddings", default=True),
     )
     activation = config.only("activation_function", *_ACTIVATIONS, absent="gelu_new")
-    norm = LayerNorm(eps=config.get("layer_norm_epsilon", 1e-5), bias=True)
+    norm = LayerNorm(eps=config.number("layer_norm_epsilon", 1e-5), bias=True)
     _refuse_variants(config)
     (block,) = decoder.blocks
     wide = replace(block.feed_forward, activation=_ACTIVATIONS[activation])  # type: ignore[type-var]

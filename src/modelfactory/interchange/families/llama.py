@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from modelfactory.interchange.families.shared import (
     decoder_pairings,
+    is_tied,
     only_block,
     size_fields,
     size_options,
@@ -21,54 +22,54 @@ if TYPE_CHECKING:
 
 
 def _llama(config: Config) -> Decoder:
-    decoder = Llama(**size_options(config), tied=config.get("tie_word_embeddings", False))
-    return _with_biases(decoder, config, feed_forward=config.get("mlp_bias", False))
+    decoder = Llama(**size_options(config), tied=is_tied(config))
+    return _with_biases(decoder, config, feed_forward=config.flag("mlp_bias", default=False))
 
 
 def _mistral(config: Config) -> Decoder:
-    decoder = Llama(**size_options(config), tied=config.get("tie_word_embeddings", False))
-    window = config.get("sliding_window", 4096) if config.has("sliding_window") else None
+    decoder = Llama(**size_options(config), tied=is_tied(config))
+    window = config.optional_count("sliding_window")
     if window is not None and window < decoder.max_seq_len:  # a longer one has no effect
         decoder = with_mixer(decoder, window=window)
     return _done(decoder, config)
 
 
 def _granite(config: Config) -> Decoder:
-    decoder = Llama(**size_options(config), tied=config.get("tie_word_embeddings", False))
+    decoder = Llama(**size_options(config), tied=is_tied(config))
     (block,) = decoder.blocks
-    scale = float(config.get("attention_multiplier", 1.0))
+    scale = config.number("attention_multiplier", 1.0)
     usual = cast("Attention", block.mixer).head_dim ** -0.5
     decoder = with_mixer(decoder, scale="1/sqrt(head_dim)" if scale == usual else scale)
     config.only("residual_multiplier", 1.0, absent=1.0)
     decoder = replace(
         decoder,
-        embedding_scale=float(config.get("embedding_multiplier", 1.0)),
-        logit_scale=1.0 / config.get("logits_scaling", 1.0),
+        embedding_scale=config.number("embedding_multiplier", 1.0),
+        logit_scale=1.0 / config.number("logits_scaling", 1.0),
     )
-    return _with_biases(decoder, config, feed_forward=config.get("mlp_bias", False))
+    return _with_biases(decoder, config, feed_forward=config.flag("mlp_bias", default=False))
 
 
 def _qwen2(config: Config) -> Decoder:
-    decoder = Qwen2(**size_options(config), tied=config.get("tie_word_embeddings", False))
+    decoder = Qwen2(**size_options(config), tied=is_tied(config))
     _refuse_windows(config, decoder.n_layers)
     return _done(decoder, config)
 
 
 def _qwen3(config: Config) -> Decoder:
-    decoder = Qwen3(**size_options(config), tied=config.get("tie_word_embeddings", False))
+    decoder = Qwen3(**size_options(config), tied=is_tied(config))
     _refuse_windows(config, decoder.n_layers)
     return _with_biases(decoder, config)
 
 
 def _olmo2(config: Config) -> Decoder:
-    decoder = OLMo2(**size_options(config), tied=config.get("tie_word_embeddings", False))
+    decoder = OLMo2(**size_options(config), tied=is_tied(config))
     return _with_biases(decoder, config)
 
 
 def _with_biases(decoder: Decoder, config: Config, *, feed_forward: bool = False) -> Decoder:
     """Return the decoder with the biases that config.json asks for; `attention_bias` means all four."""
     (block,) = decoder.blocks
-    has_bias = config.get("attention_bias", False)
+    has_bias = config.flag("attention_bias", default=False)
     mixer = replace(cast("Attention", block.mixer), qkv_bias=has_bias, out_bias=has_bias)
     gated = replace(cast("GatedFeedForward", block.feed_forward), bias=feed_forward)
     return _done(replace(decoder, blocks=(replace(block, mixer=mixer, feed_forward=gated),)), config)
@@ -139,6 +140,7 @@ LLAMA = Family(
 MISTRAL = Family(
     architecture="MistralForCausalLM",
     model_type="mistral",
+    defaults={"num_key_value_heads": 8, "sliding_window": 4096},
     decoder=_mistral,
     config=_mistral_fields,
     pairings=decoder_pairings,
@@ -153,6 +155,7 @@ GRANITE = Family(
 QWEN2 = Family(
     architecture="Qwen2ForCausalLM",
     model_type="qwen2",
+    defaults={"num_key_value_heads": 32},
     decoder=_qwen2,
     config=lambda decoder: _fields(decoder, of_attention=False),
     pairings=decoder_pairings,
@@ -160,6 +163,7 @@ QWEN2 = Family(
 QWEN3 = Family(
     architecture="Qwen3ForCausalLM",
     model_type="qwen3",
+    defaults={"num_key_value_heads": 32, "head_dim": 128},
     decoder=_qwen3,
     config=lambda decoder: _fields(decoder, of_attention=True),
     pairings=decoder_pairings,
@@ -167,6 +171,7 @@ QWEN3 = Family(
 OLMO2 = Family(
     architecture="Olmo2ForCausalLM",
     model_type="olmo2",
+    defaults={"rms_norm_eps": 1e-5},
     decoder=_olmo2,
     config=lambda decoder: _fields(decoder, of_attention=True),
     pairings=decoder_pairings,

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, cast
 
+from modelfactory.interchange.config import is_number
 from modelfactory.models.rope import LinearScaling, Llama3Scaling, YaRN
 
 if TYPE_CHECKING:
@@ -23,15 +24,28 @@ Scaling = LinearScaling | YaRN | Llama3Scaling
 
 
 def rope_theta(config: Config, default: float = 10_000.0) -> float:
-    """Return the base of the wavelengths."""
-    own = config.get("rope_theta", default)
-    return float(config.get("rope_parameters", {}).get("rope_theta", own))
+    """Return the base of the wavelengths; what stands beside a scaling wins, as in transformers."""
+    name, fields = _parameters(config)
+    own = config.number("rope_theta", default)
+    if fields.get("rope_theta") is None:
+        return own
+    return _number(fields["rope_theta"], f"{name}.rope_theta", config)
 
 
-def rope_share(config: Config, default: float = 1.0) -> float:
-    """Return the part of a head that turns."""
-    own = config.get("partial_rotary_factor", default)
-    return float(config.get("rope_parameters", {}).get("partial_rotary_factor", own))
+def check_rope_share(config: Config, only: float = 1.0) -> None:
+    """Refuse that another part of a head turns than the one this family has here.
+
+    Raises:
+        SourceError: naming the field.
+    """
+    name, fields = _parameters(config)
+    inner = fields.get("partial_rotary_factor")
+    given = {"partial_rotary_factor": config.get("partial_rotary_factor")} | {
+        f"{name}.partial_rotary_factor": inner
+    }
+    for place, share in given.items():
+        if share is not None and (not is_number(share) or share != only):
+            raise config.fault(place, repr(share), f"{only:g}: no other part of a head can turn here")
 
 
 def rope_scaling(config: Config) -> Scaling | None:
@@ -40,29 +54,74 @@ def rope_scaling(config: Config) -> Scaling | None:
     Raises:
         SourceError: in a way that is not known here, or with a field that is not.
     """
-    name = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
-    fields = dict(config.get(name, {}))
-    config.get("rope_scaling")
+    name, fields = _parameters(config)
     for known in ("rope_theta", "partial_rotary_factor"):
         fields.pop(known, None)
-    kind = fields.pop("rope_type", None) or fields.pop("type", "default")
-    fields.pop("type", None)
-    if kind not in KNOWN:
-        raise config.fault(f"{name}.rope_type", repr(kind), f"one of {', '.join(KNOWN)}")
+    kind = _kind(name, fields, config)
+    if "truncate" in fields and type(fields["truncate"]) is not bool:  # null means false to transformers
+        raise config.fault(f"{name}.truncate", repr(fields["truncate"]), "true or false")
     return _scaling(kind, {key: value for key, value in fields.items() if value is not None}, name, config)
 
 
+def _parameters(config: Config) -> tuple[str, dict[str, Any]]:
+    """Return the field that counts, and what it holds.
+
+    transformers takes `rope_scaling` where there are both, and says nothing.
+    """
+    found = {name: config.mapping(name) for name in ("rope_parameters", "rope_scaling")}
+    new, old = found["rope_parameters"], found["rope_scaling"]
+    for key in sorted(new.keys() & old.keys() if new and old else ()):
+        if new[key] != old[key]:
+            here, there = f"{new[key]!r}, while rope_scaling says {old[key]!r}", "the same in both fields"
+            raise config.fault(f"rope_parameters.{key}", here, there)
+    if new and old and new.keys() != old.keys():
+        told = f"{sorted(new)} beside rope_scaling with {sorted(old)}"
+        raise config.fault("rope_parameters", told, "one of the two fields")
+    return ("rope_scaling", old) if old else ("rope_parameters", new)
+
+
+def _kind(name: str, fields: dict[str, Any], config: Config) -> str:
+    given = {key: fields.pop(key) for key in ("rope_type", "type") if fields.get(key) is not None}
+    fields.pop("rope_type", None)
+    fields.pop("type", None)
+    for key, kind in given.items():
+        if kind not in KNOWN or kind != given.get("rope_type", kind):
+            raise config.fault(f"{name}.{key}", repr(kind), f"one of {', '.join(KNOWN)}, once")
+    return str(next(iter(given.values()), "default"))
+
+
 def _scaling(kind: str, fields: dict[str, Any], name: str, config: Config) -> Scaling | None:
-    if kind == "default" or fields.get("factor") == 1:
+    if kind == "default":
+        for field in sorted(fields):
+            raise config.fault(f"{name}.{field}", repr(fields[field]), 'no such field beside "default"')
         return None
+    numbers = {key: value for key, value in fields.items() if key != "truncate"}
+    for key, value in numbers.items():
+        _number(value, f"{name}.{key}", config)
     n_before = fields.pop("original_max_position_embeddings", None)
+    if fields.get("factor") == 1:
+        _check_unstretched(kind, fields, name, config)
+        return None
     if kind == "linear":
         return cast("Scaling", _made(LinearScaling, kind, fields, name, config))
-    fields["original_max_seq_len"] = n_before or config.need("max_position_embeddings")
+    fields["original_max_seq_len"] = n_before or config.count("max_position_embeddings")
     if kind == "yarn":
         fields |= _yarn_options(fields)
     made = Llama3Scaling if kind == "llama3" else YaRN
     return cast("Scaling", _made(made, kind, fields, name, config))
+
+
+def _check_unstretched(kind: str, fields: dict[str, Any], name: str, config: Config) -> None:
+    """A factor of 1 leaves frequencies alone; what scales attention would still count."""
+    if kind == "yarn" and fields.get("attention_factor", 1) != 1:
+        found = repr(fields["attention_factor"])
+        raise config.fault(f"{name}.attention_factor", found, "1 where the factor is 1")
+
+
+def _number(value: Any, place: str, config: Config) -> float:
+    if not is_number(value) or value < 0:
+        raise config.fault(place, repr(value), "a number of at least 0")
+    return float(value)
 
 
 def _yarn_options(fields: dict[str, Any]) -> dict[str, Any]:

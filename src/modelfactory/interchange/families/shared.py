@@ -39,23 +39,29 @@ def with_mixer(decoder: Decoder, **fields: Any) -> Decoder:
     return replace(decoder, blocks=(replace(block, mixer=mixer),))
 
 
-def size_options(config: Config) -> dict[str, Any]:
+def size_options(config: Config, *, rope_share: float = 1.0) -> dict[str, Any]:
     """Return the options that `Llama` and its kin take, but for `tied`."""
-    from modelfactory.interchange.families.rope import rope_scaling, rope_theta
+    from modelfactory.interchange.families.rope import check_rope_share, rope_scaling, rope_theta
 
     n_heads, d_model = config.count("num_attention_heads"), config.count("hidden_size")
+    check_rope_share(config, rope_share)
     return {
         "n_layers": config.count("num_hidden_layers"),
         "d_model": d_model,
         "n_heads": n_heads,
-        "n_kv_heads": config.get("num_key_value_heads", n_heads),
-        "head_dim": config.get("head_dim", d_model // n_heads),
+        "n_kv_heads": config.count("num_key_value_heads", n_heads),
+        "head_dim": config.count("head_dim", max(d_model // n_heads, 1)),
         "d_ff": config.count("intermediate_size"),
         "max_seq_len": config.count("max_position_embeddings"),
         "rope_theta": rope_theta(config),
         "rope_scaling": rope_scaling(config),
-        "norm_eps": config.get("rms_norm_eps", 1e-6),
+        "norm_eps": config.number("rms_norm_eps", 1e-6),
     }
+
+
+def is_tied(config: Config, *, default: bool = False) -> bool:
+    """Return whether the head is the embedding."""
+    return config.flag("tie_word_embeddings", default=default)
 
 
 def size_fields(decoder: Decoder) -> dict[str, Any]:
