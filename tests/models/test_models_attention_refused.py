@@ -17,7 +17,7 @@ LLAMA3 = Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, or
 BAD: list[tuple[Any, dict[str, Any], str]] = [
     (PLAIN, {"n_kv_heads": 3}, "Attention.n_kv_heads: found 3, wanted a divisor of n_heads 4"),
     (PLAIN, {"window": 0}, "Attention.window: found 0, wanted at least 1"),
-    (PLAIN, {"softcap": 0.0}, "Attention.softcap: found 0.0, wanted a number above 0"),
+    (PLAIN, {"softcap": 0.0}, "Attention.softcap: found 0.0, wanted 1e-06 to 1e+06"),
     (PLAIN, {"softcap": -50.0}, "Attention.softcap: found -50.0"),
     (PLAIN, {"scale": 0.0}, "Attention.scale: found 0.0"),
     (PLAIN, {"head_dim": 7}, "Attention.head_dim: found 7, wanted an even number"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from modelfactory.models.architecture import Norm
-from modelfactory.models.checks import require_positive
+from modelfactory.models.checks import require_positive, require_scale
 from modelfactory.models.matrices import Matrix
 from modelfactory.models.rope import LinearScaling, Llama3Scaling, YaRN
 from modelfactory.spec import check_types, require
@@ -97,8 +97,8 @@ class Attention:
         )
         for name in ("scale", "softcap"):
             value = getattr(self, name)
-            good = value is None or isinstance(value, str) or value > 0
-            require(good, place=f"Attention.{name}", found=value, wanted="a number above 0")
+            if value is not None and not isinstance(value, str):
+                require_scale(f"Attention.{name}", value)
         if self.window is not None:
             require_positive("Attention", window=self.window)
         if self.rope is not None:

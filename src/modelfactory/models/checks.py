@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from modelfactory.spec import require
 
+SMALLEST, LARGEST = 1e-6, 1e6
+"""Of factors and bounds: far beyond what models have, far within what float32 and bfloat16 hold."""
+
 
 def require_positive(place: str, **counts: float) -> None:
     """Raise SpecError for each count that is below 1."""
     for name, value in counts.items():
         require(value >= 1, place=f"{place}.{name}", found=value, wanted="at least 1")
+
+
+def require_scale(place: str, value: float) -> None:
+    """Raise SpecError for a factor or bound that float32 could not compute with."""
+    require(SMALLEST <= value <= LARGEST, place=place, found=value, wanted=f"{SMALLEST:g} to {LARGEST:g}")
 
 
 def head_dim(family: str, d_model: int, n_heads: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from modelfactory.models.architecture import Layer, Norm
-from modelfactory.models.checks import require_positive
+from modelfactory.models.checks import require_positive, require_scale
 from modelfactory.models.initial import Initial
 from modelfactory.models.multi_token import MultiToken
 from modelfactory.spec import check_types, require
@@ -121,10 +121,9 @@ class Decoder:
             wanted=f"between 1 and n_layers {self.n_layers} blocks",
         )
         for name in ("embedding_scale", "logit_scale", "hidden_lr_scale"):
-            scale = getattr(self, name)
-            require(scale > 0, place=f"Decoder.{name}", found=scale, wanted="a number above 0")
-        cap = self.logit_softcap
-        require(cap is None or cap > 0, place="Decoder.logit_softcap", found=cap, wanted="above 0, or None")
+            require_scale(f"Decoder.{name}", getattr(self, name))
+        if self.logit_softcap is not None:
+            require_scale("Decoder.logit_softcap", self.logit_softcap)
         for part in (*self.blocks, self.multi_token):
             if part is not None:
                 part.check(self.d_model, self.max_seq_len)
