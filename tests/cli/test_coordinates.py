@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from modelfactory.cli import main
-from modelfactory.train.coordinates import KINDS
+from modelfactory.cli import coordinates, main
+from modelfactory.models import Decoder
+from modelfactory.train.coordinate_sizes import KINDS
+from modelfactory.train.coordinates import RULES, Coordinate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +100,7 @@ def test_numbers_and_plot(study: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "&lt;8&gt;" in text
     page = Page(text)
     assert page.counts["svg"] == 2 * 2 * len(KINDS)
-    assert page.counts["polyline"] == 3 * page.counts["svg"]
+    assert page.counts["polyline"] == 2 * page.counts["svg"]  # after each of two steps
     assert "script" not in page.counts
     assert page.asked == []
     answer(capsys, *words)
@@ -112,15 +114,176 @@ def test_words_for_a_person(study: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert (tmp_path / "coords.html").is_file()
 
 
-@pytest.mark.parametrize("widths", ["64", "64,64", "64,wide", "0,64", ""])
-def test_widths_that_cannot_be(widths: str, study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("option", "given", "told"),
+    [
+        ("--widths", "64", "found [64], wanted two or more different ones"),
+        ("--widths", "64,64", "found [64, 64], wanted two or more different ones"),
+        ("--widths", "64,wide", "found '64,wide', wanted whole numbers with commas"),
+        ("--widths", "0,64", "found [0, 64], wanted whole numbers from 1"),
+        ("--widths", "64,9999999999", "found [64, 9999999999], wanted whole numbers from 1"),
+        ("--widths", "", "found '', wanted whole numbers with commas"),
+        ("--steps", "0", "found 0, wanted at least 1"),
+        ("--steps", "few", "found 'few', wanted a whole number"),
+    ],
+)
+def test_words_that_cannot_be(
+    option: str, given: str, told: str, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["coord-check", str(study), "--widths", widths])
+        main(["coord-check", str(study), option, given])
     assert left.value.code == 2
-    assert "wanted two or more widths, such as 64,128,256" in capsys.readouterr().err
+    assert f"coord-check {option}: {told}" in capsys.readouterr().err
+
+
+def test_a_verdict_in_words_json_and_plot(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinates, "coordinate_check", power_laws)
+    words = (str(study), "--widths", "16,32,64", "--steps", "2")
+    code, data, _ = answer(capsys, *words)
+    assert code == 0
+    for model in data["models"]:
+        assert model["threshold"] == 0.25
+        assert model["stable"] == {"standard": False, "muP": True}
+        told = {(each["rule"], each["kind"]): each["verdict"] for each in model["slopes"]}
+        assert told["standard", "logits"] == "grows"
+        assert told["standard", "mixer"] == "shrinks"
+        assert {word for (rule, _), word in told.items() if rule == "muP"} == {"stable"}
+    assert main(["coord-check", *words]) == 0
+    told = capsys.readouterr().out
+    assert "as it is: shrinks: mixer (\N{MINUS SIGN}0.50); grows: logits (+1.00)\nby muP: stable\n" in told
+    assert "up to 0.25 either way is stable" in told
+    page = (tmp_path / "coords.html").read_text("utf-8")
+    assert "shrinks: mixer (\N{MINUS SIGN}0.50); grows: logits (+1.00)" in page
+    assert ">10\u207b\u2074</text>" in page  # no 0.0001, for which there is no room
+    assert "-0.5" not in page
+
+
+def power_laws(*_: object, widths: tuple[int, ...], n_steps: int, seed: int) -> list[Coordinate]:
+    """Return coordinates whose slopes are known: 1 and -0.5 of two kinds as they are, 0 of all else."""
+    del seed
+    powers = {("standard", "logits"): 1.0, ("standard", "mixer"): -0.5}
+    return [
+        Coordinate(
+            rule=rule, width=width, step=step, kind=kind, size=1.0,
+            change=2e-4 * step * width ** powers.get((rule, kind), 0.0),
+        )
+        for rule in RULES for width in widths for step in range(n_steps + 1) for kind in KINDS
+    ]  # fmt: skip
+
+
+def with_experiments(study: Path, body: str) -> None:
+    head = STUDY.partition("def experiments()")[0]
+    study.write_text(head + "def experiments() -> list[Experiment]:\n" + body)
+
+
+def test_a_model_that_has_mup_is_checked_as_its_base(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = """\
+    from dataclasses import replace
+    from modelfactory.models.mup import at_width, mup
+    base = variant(d_model=16, seed=1)
+    wide = mup(at_width(base.model, 32), base=base.model)
+    return [base, replace(base, name="wide/seed=1", model=wide)]
+"""
+    with_experiments(study, body)
+    code, data, _ = answer(capsys, str(study), "--widths", "16,32", "--steps", "1")
+    assert code == 0
+    (model,) = data["models"]
+    assert model["variants"] == ["<16>", "wide"]
+    size = {(each["rule"], each["kind"]): each["size"]
+            for each in model["coordinates"] if (each["width"], each["step"]) == (16, 1)}  # fmt: skip
+    assert all(size["standard", kind] == size["muP", kind] for kind in KINDS)  # 16 is the base's width
+
+
+def test_all_that_cannot_be_checked_is_named_before_any_work(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Decoder, "build", lambda *_: pytest.fail("a model was built"))
+    body = """\
+    from dataclasses import replace
+    from modelfactory.models import Mixtral
+    fine = variant(d_model=16, seed=1)
+    experts = Mixtral(n_layers=1, d_model=16, n_heads=1, n_kv_heads=1, d_ff=32, n_experts=4, n_active=2,
+                      max_seq_len=8)
+    by_hand = replace(fine.model, hidden_lr_scale=0.5)
+    return [
+        fine,
+        replace(fine, name="experts/seed=1", model=experts),
+        replace(fine, name="by hand/seed=1", model=by_hand),
+    ]
+"""
+    with_experiments(study, body)
+    code, data, _ = answer(capsys, str(study), "--widths", "16,32")
+    assert code == 2
+    assert [fault["place"] for fault in data["faults"]] == [
+        "by hand/seed=1: model: Decoder.hidden_lr_scale",
+        "experts/seed=1: model: Block.feed_forward",
+    ]
+    assert not (tmp_path / "coords.html").exists()
+
+
+def test_a_model_that_diverges_leaves_the_others(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = """\
+    from dataclasses import replace
+    fine = variant(d_model=16, seed=1)
+    wild = replace(fine.training, optimizer=AdamW(lr=1e30, weight_decay=0.1))
+    return [replace(fine, name="wild/seed=1", training=wild), fine]
+"""
+    with_experiments(study, body)
+    code, data, told = answer(capsys, str(study), "--widths", "16,32", "--steps", "2")
+    assert code == 2
+    wild, fine = data["models"]
+    assert wild["error"].startswith("wild/seed=1: coordinate check: standard, width 16, step ")
+    assert "Lower the learning rate" in wild["error"]
+    assert wild["error"] in told
+    assert (wild["slopes"], wild["stable"]) == ([], {"standard": False, "muP": False})
+    assert fine["error"] == ""
+    assert len(fine["slopes"]) == 2 * len(KINDS)
+    page = (tmp_path / "coords.html").read_text("utf-8")
+    assert "Not checked: wild/seed=1" in page
+    assert Page(page).counts["svg"] == 2 * len(KINDS)
+    assert main(["coord-check", str(study), "--widths", "16,32", "--steps", "2"]) == 2
+    assert "not checked: wild/seed=1" in capsys.readouterr().out
+
+
+def test_a_width_beyond_memory_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, data, _ = answer(capsys, str(study), "--widths", "16,1048576")
+    assert code == 2
+    first = data["faults"][0]
+    assert first["place"] == "--widths 1048576: <8>/seed=1"
+    assert first["found"].startswith("a model that takes about ")
+    assert "Give narrower widths" in first["remedy"]
+
+
+def test_memory_that_ends_all_the_same_is_no_fault_of_ours(
+    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes")
+
+    monkeypatch.setattr(coordinates, "coordinate_check", full)
+    code, data, _ = answer(capsys, str(study), "--widths", "16,32")
+    assert code == 2
+    assert data["models"][0]["error"].startswith("<8>/seed=1: found no memory left, wanted enough")
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [("{here}", "a folder"), ("{here}/corpus/a.py/x.html", "no writable"), ("n" * 300, "")],
+)
+def test_a_plot_that_cannot_be_written_is_refused(
+    place: str, found: str, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = place.format(here=tmp_path)
+    code, data, _ = answer(capsys, str(study), "-o", path)
+    assert code == 2
+    assert data["error"].startswith(f"plot {path}: found {found}")
 
 
 def test_a_width_that_cuts_a_head_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, data, _ = answer(capsys, str(study), "--widths", "16,24")
     assert code == 2
-    assert "Attention.n_heads" in data["error"]
+    assert "<16>/seed=1: model: Attention.n_heads" in data["error"]

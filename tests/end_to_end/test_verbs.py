@@ -31,7 +31,7 @@ FILE = "FILE"
 STORIES = Path(__file__).parents[1] / "interchange" / "files"
 VERBS: dict[str, tuple[tuple[str | Path, ...], set[str]]] = {
     "check": ((FILE,), {"file", "experiments", "variants", "comparisons", "stages"}),
-    "plan": ((FILE,), {"stages", "totals", "assumptions"}),
+    "plan": ((FILE,), {"stages", "models", "totals", "assumptions"}),
     "run": ((FILE,), {"ran", "stored", "failed", "blocked", "seconds", "stopped", "report"}),
     "compare": ((FILE,), {"comparisons", "missing", "stale", "stale_reasons"}),
     "report": ((FILE,), {"report"}),
@@ -239,11 +239,14 @@ def test_show_for_a_person_is_short(line: Line) -> None:
     shown = line.call("show", "low/seed=1").out.splitlines()
     assert len(shown) <= 20
     assert any("\N{PLUS-MINUS SIGN}" in text for text in shown)
+    assert any(text.startswith("model      ") for text in shown)
     by_kind = {stage["kind"]: stage for stage in line.plan()["stages"]}
     for stage in by_kind.values():
         told = line.call("show", stage["id"][:10]).out
         assert len(told.splitlines()) <= 22
         assert stage["label"] in told
+        assert "tokenizer tokenizer" not in told
+        assert ("parameters; " in told) == (stage["kind"] == "train")
 
 
 def test_gc_for_a_person_names_labels(line: Line) -> None:

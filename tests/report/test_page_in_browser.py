@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from modelfactory.report import write_report
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from modelfactory.report import ReportData
 
 OVERFLOWING = """() => [...document.querySelectorAll("main *")].filter((element) => {
   if (element.closest(".scroll, pre, svg, .plot")) return false;
@@ -125,3 +130,23 @@ def test_it_prints_on_white_within_the_paper(opened: Any, scheme: str) -> None:
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.documentElement.classList.contains('printing')") is False
     assert page.evaluate("document.querySelectorAll('details.full[open]').length") == 0
+
+
+def test_one_checkpoint_has_one_tick(data: ReportData, browser: Any, tmp_path: Path) -> None:
+    last = [
+        replace(curve, steps=curve.steps[-1:], n_tokens=curve.n_tokens[-1:], flops=curve.flops[-1:],
+                values=curve.values[-1:])
+        for curve in data.evaluations
+    ]  # fmt: skip
+    file = tmp_path / "one.html"
+    write_report(replace(data, evaluations=tuple(last)), file)
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-drawn=true]")
+    ticks = page.evaluate(
+        """() => [...document.querySelectorAll(".plot")].slice(1).map(
+          (plot) => [...plot.querySelectorAll(".xtick text")].map((tick) => tick.textContent))"""
+    )
+    page.close()
+    assert ticks
+    assert all(len(found) == 1 for found in ticks)

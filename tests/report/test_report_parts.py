@@ -15,13 +15,15 @@ from modelfactory.report import (
     findings_table,
     numbers,
     print_verdict,
+    render_report,
     to_markdown,
     variants_table,
 )
 from modelfactory.report.charts import N_COLOURS, chart_data, styles
 from modelfactory.report.forest import forests
 from modelfactory.report.graph import MOST_NODES, draw, draw_narrow
-from modelfactory.report.tables import chance_text, estimate_text, seeds_needed
+from modelfactory.report.labels import told_apart, wrapped
+from modelfactory.report.tables import chance_text, estimate_text, parameters_text, seeds_needed
 from modelfactory.verdict.words import number, value_text
 
 
@@ -171,11 +173,59 @@ def test_a_plan_too_large_to_read_is_merged_by_kind() -> None:
     assert len(drawing.paths) == 1
 
 
-def test_a_long_label_keeps_its_end() -> None:
+def test_a_long_label_has_two_lines_and_keeps_its_end() -> None:
     node = PlanNode(id="a", kind="evaluate", label="llama/dedup=exact/seed=3, step 600", state="to run")
     (box,) = draw([node], []).boxes
-    assert (box.label, box.detail) == ("llama/de…eed=3, step 600", "evaluate · to run")
-    assert len(box.label) == 24
+    assert box.lines == ((20, "llama/dedup=exact/seed=3"), (36, ", step 600"))
+    assert box.detail == (53, "evaluate · to run")
+
+
+def test_labels_of_one_kind_stay_different_however_long_they_are() -> None:
+    names = [f"a decoder of {n} layers with grouped heads, lr={lr}, seed={seed} to step 1,000"
+             for n in (4, 8) for lr in (0.001, 0.003) for seed in (1, 2)]  # fmt: skip
+    shown = told_apart(names, 48)
+    assert list(shown) == names
+    assert len(set(shown.values())) == len(names)
+    assert max(map(len, shown.values())) <= 48
+    nodes = [PlanNode(id=name, kind="train", label=name, state="stored") for name in names]
+    boxes = draw(nodes, []).boxes
+    assert len({tuple(line for _, line in box.lines) for box in boxes}) == len(names)
+    assert all(len(line) <= 24 for box in boxes for _, line in box.lines)
+
+
+@pytest.mark.parametrize("most", [24, 48])
+def test_labels_that_differ_in_one_hidden_place_show_it(most: int) -> None:
+    names = [f"{'x' * 40}, lr={lr}, {'y' * 40}" for lr in ("0.001", "0.003")]
+    shown = told_apart(names, most)
+    assert "1" in shown[names[0]]
+    assert "3" in shown[names[1]]
+    assert told_apart(["short", "short", names[0]], most)["short"] == "short"
+
+
+def test_a_box_says_its_whole_label_in_its_title(data: ReportData) -> None:
+    node = PlanNode(id="a", kind="train", label="z" * 90, state="stored")
+    page = render_report(replace(data, nodes=(node,), edges=()))
+    assert f"<title>train: {'z' * 90}, stored</title>" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("low to step 8", ("low to step 8",)),
+        ("64 wide, lr=0.001, seed=1 to step 50", ("64 wide, lr=0.001,", "seed=1 to step 50")),
+        ("a" * 40, ("a" * 24, "a" * 16)),
+        ("a " * 23 + "bc", ("a " * 11 + "a", "a " * 11 + "bc")),
+    ],
+)
+def test_a_label_is_wrapped_at_a_space(text: str, lines: tuple[str, ...]) -> None:
+    assert wrapped(text, 24) == lines
+
+
+def test_parameters_that_are_trained_are_named_where_not_all_are(data: ReportData) -> None:
+    variant = replace(data.variants[0], n_parameters=12_345_678, n_trainable=65_536)
+    assert parameters_text(variant) == "12.3 million (65,536 trained)"
+    assert parameters_text(replace(variant, n_trainable=12_345_678)) == "12.3 million"
+    assert parameters_text(replace(variant, n_trainable=None)) == "12.3 million"
 
 
 def test_on_a_telephone_the_plan_goes_from_top_to_bottom_and_fits(data: ReportData) -> None:

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from modelfactory.errors import SpecError
-from modelfactory.models import GPT2, Llama
+from modelfactory.models import GPT2, Decoder, Llama
+from modelfactory.models.mup import at_width, mup
 from modelfactory.train import AdamW, Muon
-from modelfactory.train.coordinates import KINDS, Coordinate, coordinate_check, slopes
+from modelfactory.train.coordinate_sizes import KINDS
+from modelfactory.train.coordinate_slopes import STABLE, slopes, trend, unstable
+from modelfactory.train.coordinates import Coordinate, coordinate_check, copies, copy_bytes
 
 LLAMA = Llama(n_layers=1, d_model=32, n_heads=2, max_seq_len=32)
 GPT = GPT2(n_layers=1, d_model=32, n_heads=2, max_seq_len=32)
@@ -27,6 +30,8 @@ def test_standard_fails_and_mup_passes(model: Any, optimizer: Any) -> None:
         assert slope["standard", "logits"] > 0.3
         assert abs(slope["muP", "logits"]) < 0.15
     slope = slopes(found, 4, "change")
+    assert not unstable(slope, "muP")
+    assert unstable(slope, "standard")["logits"] == slope["standard", "logits"]
     for kind in ("mixer", "feed_forward", "stream"):
         assert slope["standard", kind] > 0.3
         assert abs(slope["muP", kind]) < 0.25
@@ -57,7 +62,7 @@ def test_the_slope_of_a_power_law() -> None:
 def test_what_gives_no_slope_is_refused() -> None:
     with pytest.raises(SpecError, match=r"widths: found \[64, 64\], wanted two or more"):
         coordinate_check(LLAMA, ADAMW, widths=(64, 64), n_steps=1, seed=0)
-    with pytest.raises(SpecError, match="steps: found 0, wanted at least 1"):
+    with pytest.raises(SpecError, match="n_steps: found 0, wanted at least 1"):
         coordinate_check(LLAMA, ADAMW, widths=(64, 128), n_steps=0, seed=0)
 
 
@@ -69,5 +74,32 @@ def test_a_model_that_diverges_or_stands_still_is_named(lr: float, remedy: str) 
 
 
 def test_a_width_of_0_is_named() -> None:
-    with pytest.raises(SpecError, match=r"widths: found .*, wanted numbers above 0"):
+    with pytest.raises(SpecError, match=r"widths: found .*, wanted whole numbers from 1 to"):
         coordinate_check(LLAMA, ADAMW, widths=(0, 64), n_steps=1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("slope", "word"),
+    [(0.0, "stable"), (STABLE, "stable"), (-STABLE, "stable"), (0.2501, "grows"), (-0.2501, "shrinks")],
+)
+def test_a_slope_in_a_word(slope: float, word: str) -> None:
+    assert trend(slope) == word
+
+
+def test_a_model_that_has_mup_is_no_base() -> None:
+    wide = mup(at_width(LLAMA, 64), base=LLAMA)
+    with pytest.raises(SpecError, match=r"Decoder.hidden_lr_scale: found 0.5, wanted 1: .*base_of"):
+        copies(wide, (64, 128))
+
+
+def test_the_memory_of_a_copy_is_at_least_that_of_what_adam_holds() -> None:
+    (_, _, _, wide) = copies(LLAMA, (32, 1024))
+    n_bytes = copy_bytes(wide.model, ADAMW)
+    held = 16 * wide.model.n_parameters(16)  # parameter, gradient, two averages, in float32
+    assert held < n_bytes < 3 * held
+
+
+def test_what_is_refused_is_refused_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Decoder, "build", lambda *_: pytest.fail("a model was built"))
+    with pytest.raises(SpecError, match="n_heads"):
+        coordinate_check(LLAMA, ADAMW, widths=(32, 40), n_steps=1, seed=0)

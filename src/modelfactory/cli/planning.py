@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
@@ -13,6 +14,7 @@ from modelfactory.cli.answer import Answer
 from modelfactory.cli.setting import Setting, planned
 from modelfactory.code import changes
 from modelfactory.errors import CommandError
+from modelfactory.findings.models import ModelSize, model_sizes
 from modelfactory.report.numbers import duration, flops, size
 
 if TYPE_CHECKING:
@@ -54,10 +56,14 @@ def plan(arguments: argparse.Namespace) -> Answer:
         if arguments.explain:
             return _explained(setting, arguments.explain)
         made = setting.plan
-    return Answer(data=plan_json(made), text=lambda console: print_plan(console, made, every=arguments.all))
+        sizes = model_sizes(made, setting.store)
+    return Answer(
+        data=plan_json(made, sizes.values()),
+        text=lambda console: print_plan(console, made, sizes.values(), every=arguments.all),
+    )
 
 
-def plan_json(made: Plan) -> dict[str, Any]:
+def plan_json(made: Plan, sizes: Iterable[ModelSize]) -> dict[str, Any]:
     """Return a plan as `--json` prints it."""
     stages = [
         {
@@ -77,6 +83,7 @@ def plan_json(made: Plan) -> dict[str, Any]:
     totals = made.totals
     return {
         "stages": stages,
+        "models": [asdict(each) for each in sizes],
         "totals": {
             "tokens_requested": totals.tokens_requested,
             "tokens_to_train": totals.tokens_to_train,
@@ -91,8 +98,8 @@ def plan_json(made: Plan) -> dict[str, Any]:
     }
 
 
-def print_plan(console: Console, made: Plan, *, every: bool) -> None:
-    """Print stages and totals for a person."""
+def print_plan(console: Console, made: Plan, sizes: Iterable[ModelSize], *, every: bool) -> None:
+    """Print stages, models and totals for a person."""
     missing = [stage for stage in made.stages if stage.state != "stored"]
     shown = made.stages if every or len(made.stages) <= MANY else missing if len(missing) <= MANY else []
     if shown:
@@ -102,8 +109,26 @@ def print_plan(console: Console, made: Plan, *, every: bool) -> None:
     if len(shown) < len(made.stages):
         console.print(_kind_table(made))
         console.print("Every stage: factory plan FILE --all")
+    _print_models(console, list(sizes), every=every)
     for line in totals_lines(made):
         console.print(line)
+
+
+def _print_models(console: Console, sizes: list[ModelSize], *, every: bool) -> None:
+    """Print how large each variant's model is; what is trained and active only where that is not all."""
+    adapted = any(each.n_trainable != each.n_parameters for each in sizes)
+    sparse = any(each.n_active != each.n_parameters for each in sizes)
+    more = (["trained"] if adapted else []) + (["active"] if sparse else [])
+    table = Table("variant", "parameters", *more, "FLOPs a token", box=None, pad_edge=False)
+    shown = sizes if every else sizes[:MANY]
+    for each in shown:
+        numbers = [each.n_parameters]
+        numbers += ([each.n_trainable] if adapted else []) + ([each.n_active] if sparse else [])
+        cells = [f"{number:,}" for number in numbers]
+        table.add_row(Text(each.variant), *cells, flops(each.flops_per_token))
+    console.print(table)
+    if len(shown) < len(sizes):
+        console.print(f"... and {len(sizes) - len(shown)} more variants: factory plan FILE --all")
 
 
 def _stage_table(stages: list[PlannedStage]) -> Table:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.compiling import known_peaks, wants_compile
+from modelfactory.cli.pages import check_place, no_place, reason
 from modelfactory.cli.planning import totals_lines
 from modelfactory.cli.setting import Setting, planned, say
 from modelfactory.engine import LocalEngine
@@ -65,7 +65,7 @@ def _first_question() -> Path:
 
 def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> Answer:
     if report_to is not None:
-        _check_place(report_to)
+        check_place(report_to, "report")
     parallel = Parallel.parse(arguments.parallel)  # a word that is none is told before anything is read
     with planned(arguments, create=True, file=file) as setting:
         store = _opened(setting)
@@ -93,26 +93,13 @@ def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> A
     return Answer(data=data, text=text, code=code)
 
 
-def _check_place(path: Path) -> None:
-    """Refuse a place for the report that cannot take it, before the work and not after it."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise _no_place(path, "a folder" if path.is_dir() else f"no writable folder {folder}")
-
-
 def _written(data: ReportData, path: Path) -> Path:
     """Write the report; return where it is."""
     try:
         write_report(data, path)
     except OSError as error:
-        raise _no_place(path, error.strerror or str(error)) from error
+        raise no_place(path, "report", reason(error)) from error
     return path.absolute()
-
-
-def _no_place(path: Path, found: str) -> CommandError:
-    return CommandError(
-        place=f"report {path}", found=found, wanted="a file that can be written", remedy="Give another path."
-    )
 
 
 def _opened(setting: Setting) -> Store:

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.report.numbers import duration, size
+from modelfactory.report.numbers import duration, flops, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,12 +24,17 @@ def label_of(store: Store, fingerprint: str, experiments: Iterable[NamedExperime
     """Return the label of a stage's record, else its role in an experiment, else its short name."""
     record = store.record(fingerprint)
     if record is not None and record.label:
-        return f"{record.kind} {record.label}"
+        return titled(record.kind, record.label)
     for named in store.experiments() if experiments is None else experiments:
         for role, known in named.stages.items():
             if known == fingerprint:
                 return f"{role} of {named.name}"
     return fingerprint[:10]
+
+
+def titled(kind: str, label: str) -> str:
+    """Return `train low/seed=1 to step 20`; a label that begins with its kind says it once."""
+    return label if label.split(" ", 1)[0] == kind else f"{kind} {label}"
 
 
 def how_far(progress: Mapping[str, Any]) -> str:
@@ -56,16 +61,26 @@ def stage_lines(store: Store, fingerprint: str) -> list[str]:
     record = store.record(fingerprint)
     if record is None:
         return [f"{fingerprint}: no record"]
-    lines = [f"{record.kind} {record.label}", f"id         {fingerprint}", f"state      {record.state}"]
+    lines = [titled(record.kind, record.label), f"id         {fingerprint}", f"state      {record.state}"]
     if record.error:
         lines.append(f"error      {record.error.splitlines()[0]}")
     made = time.strftime("%d %B %Y, %H:%M", time.localtime(record.started + record.seconds))
     lines.append(f"made       {made}, took {duration(record.seconds)}, {size(record.n_bytes)}")
     lines += _listed("result", list(results(store.stage_dir(fingerprint))))
-    made_from = [f"{edge.name}: {label_of(store, edge.parent)}" for edge in store.parents(fingerprint)]
+    lines += _listed("model", list(model_facts(store.stage_dir(fingerprint))))
+    made_from = [_made_from(store, edge.name, edge.parent) for edge in store.parents(fingerprint)]
     lines += _listed("made from", made_from)
     lines += _listed("used by", [label_of(store, edge.child) for edge in store.children(fingerprint)])
     return lines
+
+
+def _made_from(store: Store, name: str, parent: str) -> str:
+    """Return `tokens0: tokens python (train)`; what is named as its kind says it once."""
+    label = label_of(store, parent)
+    record = store.record(parent)
+    if record is None or record.kind != name:
+        return f"{name}: {label}"
+    return label if label == record.label else f"{name}: {record.label}"
 
 
 def _listed(name: str, found: list[str]) -> list[str]:
@@ -89,6 +104,17 @@ def results(directory: Path) -> Iterator[str]:
         yield f"{name}: {facts['value']:.4g}{more}"
 
 
+def model_facts(directory: Path) -> Iterator[str]:
+    """Yield how large the model of a training or import stage is, and what a token costs."""
+    try:
+        facts = json.loads((directory / "model.json").read_text(encoding="utf-8"))
+        n_parameters, cost = facts["n_parameters"], facts["flops_per_token"]
+    except (OSError, ValueError, KeyError):
+        return
+    trained = f", {facts['n_trainable']:,} of them trained" if "n_trainable" in facts else ""
+    yield f"{n_parameters:,} parameters{trained}; {flops(cost)} for each token trained on"
+
+
 def experiment_lines(store: Store, named: NamedExperiment) -> list[str]:
     """Return the summary of an experiment: its stages, and the results of its last stored checkpoint."""
     stored = store.states(named.stages.values())
@@ -103,6 +129,9 @@ def experiment_lines(store: Store, named: NamedExperiment) -> list[str]:
     steps = sorted(
         int(role.split("@")[1]) for role, fp in roles if role.startswith("train@") and fp in stored
     )
+    if steps:
+        trained = store.stage_dir(named.stages[f"train@{steps[-1]}"])
+        lines += [f"model      {text}" for text in model_facts(trained)]
     for role, fp in roles:
         if steps and role.endswith(f"@{steps[-1]}") and not role.startswith("train@"):
             lines += [f"{role}  {text}" for text in list(results(store.stage_dir(fp)))[:2]]

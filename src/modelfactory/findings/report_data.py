@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from modelfactory.findings.changes import changes
 from modelfactory.findings.curves import checkpoints, trained_steps
+from modelfactory.findings.models import model_sizes
 from modelfactory.findings.outcomes import Verdict, gather_outcomes, measures_of
 from modelfactory.findings.problems import Stale, short_vocabularies
 from modelfactory.report import (
@@ -93,24 +94,17 @@ def _variants(experiments: tuple[Experiment, ...], plan: Plan, store: Store) -> 
     groups: dict[str, list[Experiment]] = {}
     for experiment in experiments:
         groups.setdefault(experiment.variant, []).append(experiment)
+    sizes = model_sizes(plan, store)
     for name, group in groups.items():
-        facts = _model_facts(group[0], plan, store)
+        size_of = sizes[name]
         yield Variant(
             name=name,
-            n_parameters=facts.get("n_parameters", 0),
+            n_parameters=size_of.n_parameters,
+            n_trainable=size_of.n_trainable,
             n_tokens=group[0].training.n_tokens,
-            flops=float(group[0].training.n_tokens * facts.get("flops_per_token", 0)),
+            flops=float(group[0].training.n_tokens * size_of.flops_per_token),
             seeds=tuple(experiment.training.seed for experiment in group),
         )
-
-
-def _model_facts(experiment: Experiment, plan: Plan, store: Store) -> dict[str, Any]:
-    for step in experiment.training.checkpoint_steps:
-        path = store.stage_dir(plan.roles[experiment.name][f"train@{step}"]) / "model.json"
-        if path.exists():
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return found
-    return {}
 
 
 def _losses(experiments: tuple[Experiment, ...], plan: Plan, store: Store) -> Iterator[LossCurve]:
@@ -150,6 +144,7 @@ def _evaluations(
 
 
 def _datasets(plan: Plan, store: Store) -> Iterator[DatasetDrops]:
+    n_variants = len({experiment.variant for experiment in plan.experiments})
     for stage in plan.stages:
         directory = store.stage_dir(stage.id)
         if stage.kind != "documents" or not (directory / "documents.json").exists():
@@ -157,7 +152,7 @@ def _datasets(plan: Plan, store: Store) -> Iterator[DatasetDrops]:
         account = json.loads((directory / "documents.json").read_text(encoding="utf-8"))
         users = [e for e in plan.experiments if e.name in stage.experiments]
         yield DatasetDrops(
-            name=f"{stage.label}: {_role(stage, users)}",
+            name=f"{stage.label}: {used_for(stage, users, n_variants)}",
             n_documents=account["n_documents"],
             n_bytes=account["n_bytes"],
             drops=tuple(_drops(account, directory)),
@@ -165,11 +160,13 @@ def _datasets(plan: Plan, store: Store) -> Iterator[DatasetDrops]:
         )
 
 
-def _role(stage: PlannedStage, users: list[Experiment]) -> str:
+def used_for(stage: PlannedStage, users: list[Experiment], n_variants: int) -> str:
     """Say for what a dataset is used, so that two of one name can be told apart."""
     trained = dict.fromkeys(
         e.variant for e in users if any(part.dataset == stage.spec for part in e.mixture.parts)
     )
+    if 1 < len(trained) == n_variants:
+        return "trained on by all variants"
     if trained:
         return f"trained on by {'; '.join(trained)}"
     judged = any(task.dataset == stage.spec for e in users for task in e.evaluations)

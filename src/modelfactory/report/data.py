@@ -23,6 +23,8 @@ class Variant:
     """Floating-point operations of training, per seed."""
     seeds: tuple[int, ...]
     """Seeds trained."""
+    n_trainable: int | None = None
+    """Parameters that training changes, such as those of adapters; None for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +144,9 @@ class SpecChange:
     path: str
     """Dotted path of the field."""
     before: str
-    """Value in the baseline, as JSON."""
+    """Value in the baseline: JSON, or a class with its fields."""
     after: str
-    """Value in the variant, as JSON."""
+    """Value in the variant, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from modelfactory.report.data import PlanNode
+from modelfactory.report.labels import shortened, told_apart, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MOST_NODES = 40
-WIDTH, HEIGHT = 200, 46
-COLUMN, ROW, EDGE = 228, 60, 18
-STEP = 76
+WIDTH, HEIGHT = 200, 62
+COLUMN, ROW, EDGE = 228, 76, 18
+STEP = 92
 """From one row of the narrow drawing to the next."""
-LABEL_LENGTH, DETAIL_LENGTH, TAIL_LENGTH = 24, 26, 15
+LINE_LENGTH, DETAIL_LENGTH, _SLACK = 24, 26, 4
+"""Characters of each of two lines of a label, of what is below, and left free where a line ends at a word."""
 SWEEPS = 4
 
 
@@ -30,10 +32,10 @@ class Box:
     """Left edge."""
     y: int
     """Top edge."""
-    label: str
-    """Shortened to fit."""
-    detail: str
-    """Second line."""
+    lines: tuple[tuple[int, str], ...]
+    """The label in one line or two, each with its distance from the top edge."""
+    detail: tuple[int, str]
+    """Kind and state, below the label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +63,9 @@ def draw(nodes: Sequence[PlanNode], edges: Sequence[tuple[str, str]]) -> Drawing
     edges = [edge for edge in dict.fromkeys(edges) if edge[0] in known and edge[1] in known]
     layers = _ordered(_layers(nodes, edges), edges)
     tallest = max((len(layer) for layer in layers), default=0)
+    labels = _labels(nodes)
     boxes = [
-        _box(node, column, row + (tallest - len(layer)) / 2)
+        _box(node, labels[node.id], column, row + (tallest - len(layer)) / 2)
         for column, layer in enumerate(layers)
         for row, node in enumerate(layer)
     ]
@@ -80,8 +83,9 @@ def draw_narrow(nodes: Sequence[PlanNode], edges: Sequence[tuple[str, str]]) -> 
     """Place a graph from top to bottom, merged by kind: what fits a telephone."""
     merged, edges = _merge(nodes, edges)
     layers = _layers(merged, edges)
+    labels = _labels(merged)
     boxes = [
-        replace(_box(node, place, 0), y=EDGE + row * STEP)
+        replace(_box(node, labels[node.id], place, 0), y=EDGE + row * STEP)
         for row, layer in enumerate(layers)
         for place, node in enumerate(layer)
     ]
@@ -160,25 +164,37 @@ def _middle(name: str, near: Mapping[str, Sequence[str]], places: Mapping[str, f
     return sum(others) / len(others) if others else places[name]
 
 
-def _box(node: PlanNode, column: int, row: float) -> Box:
-    times = f" \N{MULTIPLICATION SIGN} {node.count:,}" if node.count > 1 else ""
-    kind = "" if node.kind == node.label else f"{node.kind}{times} · "
-    label = node.label + (times if node.kind == node.label else "")
-    detail = f"{kind}{node.state}"
+def _labels(nodes: Sequence[PlanNode]) -> dict[str, str]:
+    """Return the label of each node, cut to two lines; those of one kind stay different."""
+    kinds: dict[str, list[PlanNode]] = {}
+    for node in nodes:
+        kinds.setdefault(node.kind, []).append(node)
+    labels: dict[str, str] = {}
+    for alike in kinds.values():
+        shown = told_apart((_label(node) for node in alike), 2 * LINE_LENGTH - _SLACK)
+        labels |= {node.id: shown[_label(node)] for node in alike}
+    return labels
+
+
+def _label(node: PlanNode) -> str:
+    return node.label + (_times(node) if node.kind == node.label else "")
+
+
+def _times(node: PlanNode) -> str:
+    return f" \N{MULTIPLICATION SIGN} {node.count:,}" if node.count > 1 else ""
+
+
+def _box(node: PlanNode, label: str, column: int, row: float) -> Box:
+    kind = "" if node.kind == node.label else f"{node.kind}{_times(node)} · "
+    lines = wrapped(label, LINE_LENGTH)
+    places = (20, 36) if len(lines) > 1 else (27,)
     return Box(
         node=node,
         x=EDGE + column * COLUMN,
         y=EDGE + round(row * ROW),
-        label=_shortened(label, LABEL_LENGTH),
-        detail=_shortened(detail, DETAIL_LENGTH),
+        lines=tuple(zip(places, lines, strict=True)),
+        detail=(53 if len(lines) > 1 else 45, shortened(f"{kind}{node.state}", DETAIL_LENGTH)),
     )
-
-
-def _shortened(text: str, most: int) -> str:
-    """Return text cut in its middle: the end tells stages apart, it has the seed and the step."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most - 1 - TAIL_LENGTH]}…{text[-TAIL_LENGTH:]}"
 
 
 def _path(start: Box, end: Box) -> str:

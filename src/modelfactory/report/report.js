@@ -48,6 +48,8 @@
     };
     const logTicks = (log) => (log ? { type: "log", dtick: undefined } : { type: "linear" });
     const xTicks = view.x === "tokens" ? { tickformat: "~s" } : { tickformat: "" };
+    const places = new Set(chart.series.flatMap((series) => series[view.x]));
+    if (places.size === 1) Object.assign(xTicks, { tickmode: "array", tickvals: [...places] });  // else 3.1995k
     return {
       margin: { l: 52, r: 12, t: 8, b: 44 }, showlegend: false, hovermode: "closest", dragmode: "zoom",
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", width: view.width ? view.width(chart) : undefined,

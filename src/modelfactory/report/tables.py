@@ -12,7 +12,7 @@ from modelfactory.verdict.words import difference_text, interval_text, margin_te
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from modelfactory.report.data import ReportData
+    from modelfactory.report.data import ReportData, Variant
     from modelfactory.verdict.estimate import Estimate
     from modelfactory.verdict.finding import Finding
     from modelfactory.verdict.measure import Measure
@@ -97,7 +97,7 @@ def variants_table(data: ReportData) -> Table:
     rows = (
         (
             variant.name,
-            numbers.count(variant.n_parameters),
+            parameters_text(variant),
             numbers.count(variant.n_tokens),
             numbers.flops(variant.flops),
             str(len(variant.seeds)),
@@ -117,6 +117,13 @@ def variants_table(data: ReportData) -> Table:
         rows=tuple(rows),
         numeric=(False, True, True, True, True, *(True for _ in measures)),
     )
+
+
+def parameters_text(variant: Variant) -> str:
+    """Return 13.8 million, or 13.8 million (65,536 trained)."""
+    trained = variant.n_trainable
+    more = "" if trained in {None, variant.n_parameters} else f" ({numbers.count(trained or 0)} trained)"
+    return numbers.count(variant.n_parameters) + more
 
 
 def measure_header(measure: Measure) -> str:
