@@ -46,7 +46,7 @@ def _quiet() -> Iterator[None]:
 
 
 def written(kind: str, folder: Path, **fields: Any) -> Any:
-    """Write a model with large weights, so that caps and epsilons show, and a config.json of `fields` alone."""
+    """Write large weights, so that caps and epsilons show, and a config.json of `fields` alone."""
     config = transformers.AutoConfig.for_model(kind, **copy.deepcopy(fields))  # it writes into what it gets
     theirs = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
