@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import tokenizers
@@ -14,10 +14,11 @@ from modelfactory.data import MemoryCache
 from modelfactory.engine.protocol import Finished
 from modelfactory.errors import InvalidInputs, SourceError
 from modelfactory.evaluate import BitsPerByte
-from modelfactory.plan import note_speed, pin_sources, plan_experiments
+from modelfactory.plan import Way, note_speed, pin_sources, plan_experiments
 from modelfactory.plan.cost import ASSUMED
 from modelfactory.run.making import record_of
 from modelfactory.spec import canonical_json
+from modelfactory.stage import Parallel
 from modelfactory.store import Store, this_process
 from modelfactory.tokens import BPE, Mixture, Part, TokenizerFile
 from modelfactory.train import WSD
@@ -49,9 +50,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def planned(*experiments: Experiment, store: Store | None = None, jobs: int = 1, threads: int = 1) -> Plan:
+def planned(
+    *experiments: Experiment,
+    store: Store | None = None,
+    jobs: int = 1,
+    threads: int = 1,
+    way: Way | None = None,
+) -> Plan:
     sources = pin_sources(experiments, MemoryCache())
-    return plan_experiments(experiments, sources, store, jobs=jobs, threads=threads)
+    return plan_experiments(experiments, sources, store, jobs=jobs, threads=threads, way=way)
 
 
 def publish(plan: Plan, store: Store, *, kinds: str = "", text: str = "", **changes: object) -> None:
@@ -264,6 +271,25 @@ def test_measured_speeds_replace_assumptions(store: Store) -> None:
     assert again.totals.seconds_measured is True
     train = next(stage for stage in again.stages if stage.kind == "train")
     assert train.seconds == pytest.approx(2.0)
+
+
+def test_a_stage_of_quite_another_size_is_no_measurement(store: Store) -> None:
+    for stage in planned(experiment(), store=store).stages:
+        note_speed(store, stage, seconds=2.0, threads=1)
+    longer = replace(LONG, n_tokens=16 * LONG.n_tokens)
+    again = planned(experiment(training=longer), store=store)
+    assert again.assumptions == ("train: scaled from stages of quite another size",)
+    assert again.totals.seconds_measured is False
+
+
+def test_memory_is_that_of_the_way_it_is_carried_out() -> None:
+    def memory(**way: Any) -> int:
+        return planned(experiment(), way=Way(**way)).totals.memory_bytes
+
+    assert memory(micro_batch_tokens=8) < memory()
+    assert memory(checkpointing="full") < memory()
+    assert memory(parallel=Parallel(shard=2)) < memory()
+    assert planned(experiment(), way=Way(parallel=Parallel(data=2))).totals.n_processes == 2
 
 
 def test_flops_are_those_of_the_model() -> None:

@@ -11,7 +11,7 @@ import pytest
 from modelfactory import Experiment
 from modelfactory.data import Chats, Dataset, Files, MemoryCache, Split
 from modelfactory.errors import InvalidInputs, SpecError
-from modelfactory.evaluate import BitsPerByte
+from modelfactory.evaluate import AnswerLoss, BitsPerByte
 from modelfactory.models import GPT2
 from modelfactory.plan import pin_sources, plan_experiments
 from modelfactory.stage import Site
@@ -129,3 +129,22 @@ def test_what_is_planned_trains(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (dirs[run.id] / "metrics.jsonl").read_text().splitlines()]
     assert [line["n_tokens"] for line in lines] == [64, 128, 192, 256]
     assert all(16 < line["n_labels"] < 64 for line in lines), lines
+
+
+def test_the_loss_on_held_out_answers_is_planned_with_its_template(tmp_path: Path) -> None:
+    """The template is part of what is asked: another one, another evaluation."""
+    parts = {
+        part: replace(TALK, split=Split(part=part, held_out_share=0.5)) for part in ("train", "held_out")
+    }
+    mixture = Mixture(parts=(Part(dataset=parts["train"], weight=1),))
+    asked = (AnswerLoss(dataset=parts["held_out"], max_documents=4),)
+    ids = []
+    for _ in range(2):
+        plan = planned(replace(tuning(), mixture=mixture, evaluations=asked))
+        (stage,) = (stage for stage in plan.stages if stage.kind == "evaluate")
+        assert set(stage.pins) == {"chat_template", "tokenizer_config"}
+        ids.append(stage.id)
+        (tmp_path / "given" / "chat_template.jinja").write_text(MARKED.replace("trim", "upper"))
+    assert ids[0] != ids[1]
+    with pytest.raises(SpecError, match=r"evaluations.answer_loss.dataset: .* on which the mixture trains"):
+        replace(tuning(), evaluations=(AnswerLoss(dataset=TALK, max_documents=4),))

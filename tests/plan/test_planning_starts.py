@@ -88,5 +88,5 @@ def test_a_start_may_have_a_start() -> None:
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     training = replace(TRAINING, start=Pretrained(path="empty"))
-    with pytest.raises(InvalidInputs, match=r"empty.*config.json"):
+    with pytest.raises(InvalidInputs, match=r"empty: found no weights"):
         pin_sources([experiment(training=training)], MemoryCache())

@@ -43,15 +43,6 @@ def test_names_that_are_no_unicode(store):
     assert store.pins.get("caf\udce9.py", 1, OLD_NS) is None, "hashed each time rather than refused"
 
 
-def test_throughput_is_the_median_of_the_last_few(store):
-    assert store.throughput("train", "llama 6x384") is None
-    for speed in (1.0, 2.0, 3.0, 10.0, 10.0, 10.0, 10.0, 10.0, 12.0, 900.0):
-        store.note_throughput("train", "llama 6x384", speed)
-    store.note_throughput("train", "other", 5.0)
-    assert store.throughput("train", "llama 6x384") == 10.0
-    assert store.throughputs() == {("train", "llama 6x384"): 10.0, ("train", "other"): 5.0}
-
-
 def test_values_by_key(store):
     assert store.cache_get("digest of x.py") is None
     store.cache_put("digest of x.py", {"f": "1", "g": [1, 2]})

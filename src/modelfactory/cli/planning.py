@@ -93,6 +93,7 @@ def plan_json(made: Plan, sizes: Iterable[ModelSize]) -> dict[str, Any]:
             "seconds_measured": totals.seconds_measured,
             "disk_bytes": totals.disk_bytes,
             "memory_bytes": totals.memory_bytes,
+            "n_processes": totals.n_processes,
         },
         "assumptions": list(made.assumptions),
     }
@@ -170,17 +171,19 @@ def totals_lines(made: Plan) -> list[str]:
     ]
     if made.count("stored") < len(made.stages):
         lines.append(f"about {duration(totals.seconds)} ({guess}), {size(totals.disk_bytes)} of disk")
-    lines.extend(_memory_lines(totals.memory_bytes, psutil.virtual_memory().total))
+    lines.extend(_memory_lines(totals.memory_bytes, totals.n_processes, psutil.virtual_memory().total))
     lines.extend(f"  {line}" for line in made.assumptions)
     return lines
 
 
-def _memory_lines(needed: int, present: int) -> list[str]:
-    """Say what training takes at most, and warn where that is more than the machine has."""
+def _memory_lines(needed: int, n_processes: int, present: int) -> list[str]:
+    """Say what training takes, and warn where that is more than the machine has."""
     if needed == 0:
         return []
-    lines = [f"training takes about {size(needed)} of memory at most (default micro-batch, one process)"]
-    if needed > present:
+    each = f", times {n_processes} processes" if n_processes > 1 else ""
+    besides = "Python, libraries and holes that freed memory leaves come on top"
+    lines = [f"tensors of training take about {size(needed)} of memory{each}; {besides}"]
+    if needed * n_processes > present:
         lines.append(
             f"WARNING: that is more than the {size(present)} of this machine. Use --micro-batch-tokens, "
             "--checkpointing full, a smaller model, or another machine."

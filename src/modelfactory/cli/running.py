@@ -21,7 +21,6 @@ from modelfactory.report import print_verdict, write_report
 from modelfactory.run import RunOptions, StageDone, carry_out
 from modelfactory.spec import canonical_json
 from modelfactory.stage import Parallel
-from modelfactory.train.parallel import check_parallel
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from modelfactory.plan import Plan
     from modelfactory.report import ReportData
     from modelfactory.run import Event, Outcome
     from modelfactory.store import Store
@@ -66,13 +64,11 @@ def _first_question() -> Path:
 def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> Answer:
     if report_to is not None:
         check_place(report_to, "report")
-    parallel = Parallel.parse(arguments.parallel)  # a word that is none is told before anything is read
     with planned(arguments, create=True, file=file) as setting:
         store = _opened(setting)
         for line in totals_lines(setting.plan):
             say(line)
-        _check_parallel(parallel, setting.plan)
-        outcome = _carried_out(arguments, setting, store, parallel)
+        outcome = _carried_out(arguments, setting, store)
         verdict = _verdict(setting, store) if outcome.complete else None
         keeps = arguments.on_stale == "keep"
         stale = stale_of(setting.plan, outcome.ran) if keeps and verdict is not None else None
@@ -108,9 +104,7 @@ def _opened(setting: Setting) -> Store:
     return setting.store
 
 
-def _carried_out(
-    arguments: argparse.Namespace, setting: Setting, store: Store, parallel: Parallel
-) -> Outcome:
+def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) -> Outcome:
     for experiment in setting.plan.experiments:
         stages = setting.plan.roles[experiment.name]
         store.name_experiment(experiment.name, str(setting.study.file), canonical_json(experiment), stages)
@@ -122,7 +116,7 @@ def _carried_out(
         micro_batch_tokens=arguments.micro_batch_tokens,
         compile=is_compiled,
         device=arguments.device,
-        parallel=parallel,
+        parallel=Parallel.parse(arguments.parallel),
         checkpointing=arguments.checkpointing,
         peak_flops_per_s=known_peaks(store, threads) if arguments.device == "cpu" else {},
         sys_path=(str(setting.study.folder),),
@@ -132,13 +126,6 @@ def _carried_out(
         _live(arguments) as live,
     ):
         return carry_out(setting.plan, store, engine, options, _listener(live, store, threads))
-
-
-def _check_parallel(parallel: Parallel, plan: Plan) -> None:
-    """Refuse processes of training stages that do not divide their runs, before any work."""
-    for stage in plan.stages:
-        if stage.kind == "train":
-            check_parallel(stage.spec, parallel)
 
 
 def _live(arguments: argparse.Namespace) -> Live:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from modelfactory.data import MemoryCache
 from modelfactory.errors import CommandError, WorkspaceError, closest
 from modelfactory.loading import Study, load_study
-from modelfactory.plan import Plan, pin_sources, plan_experiments, refuse_repetition
+from modelfactory.plan import Plan, Way, pin_sources, plan_experiments, refuse_repetition
+from modelfactory.stage import Parallel
 from modelfactory.store import Store
+from modelfactory.train.parallel import check_parallel
 
 if TYPE_CHECKING:
     import argparse
@@ -36,15 +38,37 @@ def planned(
 
     With `to_run`, runs that training would refuse are refused here; what is stored can be read all the same.
     """
+    way = _way(arguments)  # a word that is none is told before anything is read
     study = load_study(file or arguments.file)
     with maybe_store(arguments.workspace, create=create) as store:
         sources = pin_sources(study.experiments, store.pins if store is not None else MemoryCache())
         jobs = getattr(arguments, "jobs", 1)
         threads = max(getattr(arguments, "threads", 1) // jobs, 1)
-        plan = plan_experiments(study.experiments, sources, store, jobs=jobs, threads=threads)
+        plan = plan_experiments(study.experiments, sources, store, jobs=jobs, threads=threads, way=way)
         if to_run:
             refuse_repetition(plan, store)
+            _check_parallel(way.parallel, plan)
         yield Setting(study=study, store=store, plan=plan)
+
+
+def _check_parallel(parallel: Parallel, plan: Plan) -> None:
+    """Refuse processes of training stages that do not divide their runs, before any work."""
+    for stage in plan.stages:
+        if stage.kind == "train":
+            check_parallel(stage.spec, parallel)
+
+
+def _way(arguments: argparse.Namespace) -> Way:
+    """Return how training would be carried out, as far as a verb asks."""
+    if not hasattr(arguments, "micro_batch_tokens"):
+        return Way()
+    return Way(
+        micro_batch_tokens=arguments.micro_batch_tokens,
+        is_compiled=arguments.compile == "on",
+        checkpointing=arguments.checkpointing,
+        parallel=Parallel.parse(arguments.parallel),
+        device=arguments.device,
+    )
 
 
 @contextmanager

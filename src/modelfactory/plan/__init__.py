@@ -1,6 +1,6 @@
 """Experiments to stages: merged, compared with what is stored, and priced."""
 
-from modelfactory.plan.cost import note_speed
+from modelfactory.plan.cost import Way, note_speed
 from modelfactory.plan.planned import Plan, PlannedStage, State, Totals
 from modelfactory.plan.planning import plan_experiments
 from modelfactory.plan.repetition import refuse_repetition
@@ -12,6 +12,7 @@ __all__ = [
     "PlannedStage",
     "State",
     "Totals",
+    "Way",
     "note_speed",
     "pin_sources",
     "plan_experiments",

@@ -1,14 +1,16 @@
-"""What stages cost, from throughputs measured on this machine before, else from stated assumptions."""
+"""What stages cost, from times measured on this machine before, else from stated assumptions."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.plan.planned import PlannedStage, Totals
+from modelfactory.plan.speeds import Speed, Took, recall, remember, speed
 from modelfactory.spec import fingerprint
+from modelfactory.stage import Checkpointing, Device, Parallel
 from modelfactory.tokens import BPE
 from modelfactory.train import FromRun
 from modelfactory.train.batches import batch_sizes
@@ -49,6 +51,17 @@ class _Work:
     flops: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How training would be carried out: what its memory depends on besides the spec; see `Site`."""
+
+    micro_batch_tokens: int = 16_384
+    is_compiled: bool = False
+    checkpointing: Checkpointing = "none"
+    parallel: Parallel = field(default_factory=Parallel)
+    device: Device = "cpu"
+
+
 class Prices:
     """Prices stages; remembers what it looked up."""
 
@@ -59,29 +72,34 @@ class Prices:
         self._threads = threads
         self._graph = graph
         self._pins = pins
-        self._rates: dict[tuple[str, str], float | None] = {}
+        self._speeds: dict[tuple[str, str], Speed | None] = {}
 
     def priced(self, stage: PlannedStage) -> PlannedStage:
         """Return the stage with tokens, FLOPs, seconds and bytes."""
         work = self._work(stage)
-        rate = self._rate(stage) or ASSUMED[stage.kind] * (self._threads if stage.kind == "train" else 1)
+        known = self._speed(stage)
+        assumed = ASSUMED[stage.kind] * (self._threads if stage.kind == "train" else 1)
         return replace(
             stage,
             work=work.amount,
             tokens=work.tokens,
             flops=work.flops,
-            seconds=work.amount / rate,
+            seconds=work.amount / assumed if known is None else known.seconds(work.amount),
             disk_bytes=work.disk_bytes,
         )
 
     def assumptions(self, stages: Iterable[PlannedStage]) -> tuple[str, ...]:
-        """Return in words what was assumed for stages that will run."""
-        kinds = {stage.kind for stage in stages if stage.state != "stored" and self._rate(stage) is None}
-        return tuple(
+        """Return in words what was assumed for priced stages that will run."""
+        missing = [stage for stage in stages if stage.state != "stored"]
+        unknown = {stage.kind for stage in missing if self._speed(stage) is None}
+        scaled = {stage.kind for stage in missing if (known := self._speed(stage)) is not None
+                  and not known.covers(stage.work)} - unknown  # fmt: skip
+        assumed = [
             f"{kind}: {ASSUMED[kind]:,.3g} {UNITS[kind]} on one thread, assumed until one has run here"
             for kind in ASSUMED
-            if kind in kinds
-        )
+            if kind in unknown
+        ]
+        return (*assumed, *(f"{kind}: scaled from stages of quite another size" for kind in sorted(scaled)))
 
     def vocab_size(self, tokenizer: str) -> int:
         """Return the real vocabulary size once the tokenizer is stored, else the one asked for."""
@@ -92,14 +110,15 @@ class Prices:
                 return int(facts["vocab_size"])
         return spec.vocab_size if isinstance(spec, BPE) else _vocabulary_of_file(spec.path)
 
-    def _rate(self, stage: PlannedStage) -> float | None:
-        keys = (price_key(stage), "any") if stage.kind != "evaluate" else (price_key(stage),)
-        for key in keys:
-            if (stage.kind, key) not in self._rates:
-                found = self._store.throughput(stage.kind, f"{key}/{self._threads}") if self._store else None
-                self._rates[stage.kind, key] = found
-            if self._rates[stage.kind, key] is not None:
-                return self._rates[stage.kind, key]
+    def _speed(self, stage: PlannedStage) -> Speed | None:
+        """Return that of stages of its key, else of its kind; None where none has run here."""
+        for key in price_keys(stage):
+            name = (stage.kind, f"{key}/{self._threads}")
+            if name not in self._speeds:
+                took = recall(self._store, *name) if self._store else []
+                self._speeds[name] = speed(took) if took else None
+            if (found := self._speeds[name]) is not None:
+                return found
         return None
 
     def _work(self, stage: PlannedStage) -> _Work:
@@ -125,15 +144,15 @@ class Prices:
         flops = tokens * flops_per_token(stage.spec.model, vocab_size)
         return _Work(float(flops), _checkpoint_bytes(stage.spec.model, vocab_size), tokens, flops)
 
-    def memory_bytes(self, stages: Iterable[PlannedStage]) -> int:
-        """Return the estimated memory of the training stage that takes most, 0 if there is none."""
+    def memory_bytes(self, stages: Iterable[PlannedStage], way: Way) -> int:
+        """Return the estimated memory of a process of the training stage that takes most, 0 without any."""
         specs = {
             (each.spec.model, each.spec.optimizer, each.spec.precision, each.spec.batch_tokens): each
             for each in stages
             if each.kind == "train"
         }
         estimates = (
-            memory_bytes(each.spec.model, self.vocab_size(each.inputs["tokenizer"]), each.spec)
+            memory_bytes(each.spec.model, self.vocab_size(each.inputs["tokenizer"]), each.spec, **vars(way))
             for each in specs.values()
         )
         return max((found.total for found in estimates), default=0)
@@ -170,19 +189,17 @@ def _vocabulary_of_file(path: str) -> int:
 
 
 def note_speed(store: Store, stage: PlannedStage, *, seconds: float, threads: int) -> None:
-    """Keep how fast a stage was, for the next plan."""
-    if seconds <= 0 or stage.work <= 0:
-        return
-    keys = {price_key(stage), "any"} if stage.kind != "evaluate" else {price_key(stage)}
-    for key in sorted(keys):
-        store.note_throughput(stage.kind, f"{key}/{threads}", stage.work / seconds)
+    """Keep how long a stage took, for the next plan."""
+    if seconds > 0 and stage.work > 0:
+        keys = [f"{key}/{threads}" for key in price_keys(stage)]
+        remember(store, stage.kind, keys, Took(stage.work, seconds))
 
 
-def price_key(stage: PlannedStage) -> str:
-    """Return the key under which a stage's throughput is kept: stages of one key run equally fast."""
+def price_keys(stage: PlannedStage) -> tuple[str, ...]:
+    """Return the keys under which a stage's time is kept, the most telling first."""
     if stage.kind == "train":
-        return f"{_short_name(stage.spec.model)}/{stage.spec.precision}"
-    return _short_name(stage.spec) if stage.kind == "evaluate" else "any"
+        return f"{_short_name(stage.spec.model)}/{stage.spec.precision}", "any"
+    return (_short_name(stage.spec),) if stage.kind == "evaluate" else ("any",)
 
 
 @lru_cache(maxsize=4096)
@@ -191,7 +208,7 @@ def _short_name(spec: Any) -> str:
 
 
 def totals(
-    stages: Iterable[PlannedStage], experiments: Iterable[Experiment], prices: Prices, *, jobs: int
+    stages: Iterable[PlannedStage], experiments: Iterable[Experiment], prices: Prices, *, jobs: int, way: Way
 ) -> Totals:
     """Return the sums over a plan."""
     listed = list(stages)
@@ -210,7 +227,8 @@ def totals(
         seconds=max(sum(stage.seconds for stage in missing) / jobs, _longest_chain(listed)),
         seconds_measured=not prices.assumptions(listed),
         disk_bytes=sum(stage.disk_bytes for stage in missing),
-        memory_bytes=prices.memory_bytes(trained),
+        memory_bytes=prices.memory_bytes(trained, way),
+        n_processes=way.parallel.world_size,
     )
 
 

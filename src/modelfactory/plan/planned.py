@@ -83,12 +83,14 @@ class Totals:
     seconds: float
     """Estimated wall time with the jobs given."""
     seconds_measured: bool
-    """Whether all throughputs behind `seconds` were measured on this machine."""
+    """Whether stages of about these sizes have all run on this machine."""
     disk_bytes: int
     """Estimated bytes the stages to run will take."""
     memory_bytes: int = 0
-    """Estimated memory of the training stage to run that takes most, at the default micro-batch, uncompiled
-    and in one process, beside what Python and libraries take; 0 if there is none."""
+    """Estimated memory of a process of the training stage to run that takes most: what tensors hold, without
+    Python, libraries, and what an allocator keeps of freed memory; 0 if there is none."""
+    n_processes: int = 1
+    """Processes of each training stage."""
 
 
 @dataclass(frozen=True, kw_only=True)

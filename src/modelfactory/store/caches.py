@@ -6,7 +6,6 @@ Losing any of it costs time only.
 from __future__ import annotations
 
 import json
-import statistics
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.store.record import compact
@@ -23,7 +22,6 @@ SETTLED_NS = 2_000_000_000
 """A file younger than this when it was hashed may be written again within the same tick of its file system's
 clock, at the same size, and look unchanged; its hash is not kept. 2 s is the coarsest clock in use (FAT)."""
 
-_KEPT_SPEEDS = 9
 
 
 class PinCache:
@@ -76,36 +74,10 @@ def _is_unicode(path: str) -> bool:
 
 
 class Notes:
-    """Speeds measured on this machine, and a table of JSON values by key."""
+    """A table of JSON values by key."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    def note_throughput(self, kind: str, key: str, units_per_s: float) -> None:
-        """Keep one measurement, with the few before it."""
-        with self._database.write() as connection:
-            connection.execute(
-                "INSERT INTO throughputs (kind, key, units_per_s) VALUES (?, ?, ?)", (kind, key, units_per_s)
-            )
-            connection.execute(
-                "DELETE FROM throughputs WHERE kind = ?1 AND key = ?2 AND number NOT IN (SELECT number FROM "
-                "throughputs WHERE kind = ?1 AND key = ?2 ORDER BY number DESC LIMIT ?3)",
-                (kind, key, _KEPT_SPEEDS),
-            )
-
-    def throughput(self, kind: str, key: str) -> float | None:
-        """Return the median of the last measurements; None without any."""
-        rows = self._database.rows(
-            "SELECT units_per_s FROM throughputs WHERE kind = ? AND key = ?", (kind, key)
-        )
-        return statistics.median(row[0] for row in rows) if rows else None
-
-    def throughputs(self) -> dict[tuple[str, str], float]:
-        """Return the medians of all kinds and keys."""
-        speeds: dict[tuple[str, str], list[float]] = {}
-        for row in self._database.rows("SELECT kind, key, units_per_s FROM throughputs ORDER BY number"):
-            speeds.setdefault((row["kind"], row["key"]), []).append(row["units_per_s"])
-        return {key: statistics.median(values) for key, values in speeds.items()}
 
     def cache_get(self, key: str) -> Any | None:
         """Return the JSON value kept under a key, else None."""

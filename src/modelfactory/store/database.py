@@ -60,10 +60,6 @@ CREATE INDEX experiments_of_name ON experiments (name, number);
 CREATE TABLE file_hashes (
     path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, sha256 TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE throughputs (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, key TEXT NOT NULL, units_per_s REAL NOT NULL
-);
-CREATE INDEX throughputs_of_key ON throughputs (kind, key, number);
 CREATE TABLE cache (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 

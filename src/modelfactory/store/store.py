@@ -268,18 +268,6 @@ class Store:
         names = frozenset(forgotten)
         return self._collector.gc(keep, dry_run=dry_run, dropping=dropping, forgotten=names)
 
-    def note_throughput(self, kind: str, key: str, units_per_s: float) -> None:
-        """Keep a measured speed of this machine."""
-        self._notes.note_throughput(kind, key, units_per_s)
-
-    def throughput(self, kind: str, key: str) -> float | None:
-        """Return the median of the last measured speeds; None without any."""
-        return self._notes.throughput(kind, key)
-
-    def throughputs(self) -> dict[tuple[str, str], float]:
-        """Return the medians of all kinds and keys."""
-        return self._notes.throughputs()
-
     def cache_get(self, key: str) -> Any | None:
         """Return the JSON value kept under a key, else None."""
         return self._notes.cache_get(key)
