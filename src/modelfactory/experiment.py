@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from modelfactory.data import holds_chats
 from modelfactory.errors import ExperimentError, InvalidInput, SpecError, closest
 from modelfactory.evaluate import Task
+from modelfactory.evaluate.task import reads_chats
 from modelfactory.models import Architecture
 from modelfactory.spec import check_types, identity_json, require
 from modelfactory.tokens import BPE, Mixture, Part, TokenizerFile
@@ -125,7 +126,8 @@ class Experiment:
 
     def _chat_faults(self) -> Iterator[InvalidInput]:
         """Refuse to read conversations as plain text: they are JSON there, which nobody means."""
-        read = {f"evaluations.{task.name}.dataset": task.dataset for task in self.evaluations}
+        texts = [task for task in self.evaluations if not reads_chats(task)]
+        read = {f"evaluations.{task.name}.dataset": task.dataset for task in texts}
         if isinstance(self.tokenizer, BPE):
             read["tokenizer.dataset"] = self.tokenizer.dataset
         for place, dataset in read.items():
@@ -134,7 +136,8 @@ class Experiment:
                     place=f"{self.name}: {place}",
                     found=f"the conversations of {dataset.name!r}",
                     wanted="texts",
-                    remedy="Conversations are for the mixture; give a dataset of Files, Jsonl or Parquet.",
+                    remedy="Conversations are for the mixture and for AnswerLoss; give a dataset of Files, "
+                    "Jsonl or Parquet.",
                 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 from modelfactory.errors import CommandError, closest
 from modelfactory.spec import check_types, require
@@ -32,6 +32,8 @@ class Progress:
     """Units per second, lately."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Such as loss, tokens_per_s."""
+    warning: str = ""
+    """What a person should see at once, if anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,21 @@ class Site:
     """True once the user asked to stop: raise `errors.Stopped` at the next safe place."""
     warm: dict[str, Any] = field(default_factory=dict)
     """Things kept between stages of one worker process, such as a live trainer; never needed for a result."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no stage could be carried out with."""
+        for name in ("threads", "micro_batch_tokens"):
+            count = getattr(self, name)
+            good = isinstance(count, int) and not isinstance(count, bool) and count >= 1
+            require(good, place=f"Site.{name}", found=count, wanted="a whole number of at least 1")
+        for name, known in (("checkpointing", Checkpointing), ("device", Device)):
+            word, words = getattr(self, name), get_args(known)
+            remedy = closest(str(word), words)
+            require(word in words, place=f"Site.{name}", found=word, wanted=" or ".join(words), remedy=remedy)
+        for name, kind in (("compile", bool), ("parallel", Parallel)):
+            value = getattr(self, name)
+            good = isinstance(value, kind)
+            require(good, place=f"Site.{name}", found=value, wanted=f"a {kind.__name__}")
 
 
 class Run(Protocol):

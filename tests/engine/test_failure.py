@@ -46,6 +46,11 @@ def test_a_full_disk_is_described_with_path_space_and_remedy(tmp_path):
     assert "factory gc" in text
 
 
+def test_a_full_disk_is_told_once():
+    told = DiskFull("/w: no space left (3 bytes free). Make room, then run again.")
+    assert describe(told, "disk", "/w") == str(told)
+
+
 def test_a_kill_of_a_large_process_is_probably_for_memory():
     text, kind = describe_death(-signal.SIGKILL, int(0.8 * memory.limit()), memory.n_oom_kills())
     assert kind == "memory"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from modelfactory.errors import SpecError
+from modelfactory.errors import InvalidInput, SpecError
 from modelfactory.generate import Sampling
 from modelfactory.generate.choosing import choose, draws
 from modelfactory.generate.decoding import fitted
@@ -220,3 +220,36 @@ def test_greedy_takes_the_smallest_of_equals() -> None:
 def test_meaningless_settings_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         Sampling(**{"max_new_tokens": 1, **options})
+
+
+def test_a_prompt_without_the_prefix(module: Any, model: LanguageModel) -> None:
+    """Its own first token stands there: the prefix is nowhere in what the model reads."""
+    sampling = Sampling(max_new_tokens=40)
+    prompt = list(b"the cat")
+    (found,) = model.generate_from([prompt], sampling, prefixed=False)
+    window, made = list(prompt), []
+    with torch.no_grad():
+        while len(made) < len(found.ids):
+            made.append(int(module(torch.tensor([window]))[0, -1].argmax()))
+            if len(window) == CONTEXT:
+                window = [prompt[0], *window[-(CONTEXT // 2 - 2) :]]
+            window.append(made[-1])
+    assert made == list(found.ids)
+    assert found.ids
+    assert "".join(model.stream_from(prompt, sampling, prefixed=False)) == found.text
+
+
+def test_tokens_that_end_a_completion(model: LanguageModel) -> None:
+    whole = model.generate(["a"], Sampling(max_new_tokens=9))[0]
+    stop = whole.ids[4]
+    sampling = Sampling(max_new_tokens=9, stop_ids=(stop,))
+    (found,) = model.generate(["a"], sampling)
+    assert found.ids == whole.ids[: whole.ids.index(stop)]
+    assert found.finish == "eos"
+    assert "".join(model.stream("a", sampling)) == found.text
+
+
+@pytest.mark.parametrize(("prompt", "told"), [([257], "id 257"), ([-1], "id -1"), ([], "no token, and no")])
+def test_ids_that_are_none_are_refused(prompt: list[int], told: str, model: LanguageModel) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        model.generate_from([prompt], Sampling(max_new_tokens=1), prefixed=False)

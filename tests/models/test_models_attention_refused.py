@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from modelfactory.errors import SpecError
 from modelfactory.models import Attention, LatentAttention, LinearScaling, Llama3Scaling, QKNorm, Rope, YaRN
+from modelfactory.models.rope_module import frequencies
 from modelfactory.spec import collecting
 from tests.models.mixers import LATENT, PLAIN, decoder
 
@@ -17,7 +19,7 @@ LLAMA3 = Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, or
 BAD: list[tuple[Any, dict[str, Any], str]] = [
     (PLAIN, {"n_kv_heads": 3}, "Attention.n_kv_heads: found 3, wanted a divisor of n_heads 4"),
     (PLAIN, {"window": 0}, "Attention.window: found 0, wanted at least 1"),
-    (PLAIN, {"softcap": 0.0}, "Attention.softcap: found 0.0, wanted 1e-06 to 1e+06"),
+    (PLAIN, {"softcap": 0.0}, r"Attention.softcap: found 0.0, wanted 1e-06 to 1e\+06"),
     (PLAIN, {"softcap": -50.0}, "Attention.softcap: found -50.0"),
     (PLAIN, {"scale": 0.0}, "Attention.scale: found 0.0"),
     (PLAIN, {"head_dim": 7}, "Attention.head_dim: found 7, wanted an even number"),
@@ -91,3 +93,23 @@ def test_old_declarations_keep_their_identity() -> None:
     )
     assert isinstance(PLAIN, Attention)
     assert isinstance(LATENT, LatentAttention)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "wanted"),
+    [
+        # 8 dimensions, theta 10,000: the slowest pair turns once in 2 pi * 1,000 positions.
+        (replace(LLAMA3, original_max_seq_len=25_133), r"below 25,133: .* turns 4 times or more"),
+        (replace(LLAMA3, original_max_seq_len=10**9), "below 25,133"),
+        (YaRN(factor=4.0, original_max_seq_len=201_062), r"below 201,062: .* turns 32 times or more"),
+        (YaRN(factor=4.0, original_max_seq_len=10**9, whole_pairs=False), "below 201,062"),
+    ],
+)
+def test_a_scaling_that_stretches_no_pair_is_refused(scaling: Any, wanted: str) -> None:
+    rope = Rope(theta=10_000.0, scaling=scaling)
+    for spec, changes in ((PLAIN, {"head_dim": 8}), (LATENT, {"rope_head_dim": 8})):
+        with pytest.raises(SpecError, match=rf"{type(scaling).__name__}\.original_max_seq_len: .*{wanted}"):
+            replace(spec, rope=rope, **changes)
+        shorter = replace(scaling, original_max_seq_len=25_132)
+        kept = replace(spec, rope=replace(rope, scaling=shorter), **changes)
+        assert not torch.equal(frequencies(kept.rope, 8), frequencies(replace(rope, scaling=None), 8))

@@ -87,6 +87,31 @@ def test_defaults_are_those_of_the_class(family: Any) -> None:
         assert getattr(theirs, name) == value, name
 
 
+REQUIRED = {
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("max_position_embeddings", "n_embd", "n_layer", "n_head"),
+}
+"""Sizes that are refused where they are missing: such a file is damaged."""
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model_type)
+def test_any_field_of_the_class_may_be_missing(family: Any) -> None:
+    """All defaults of the class, written down, and the same with each left out by turns."""
+    fields = transformers.AutoConfig.for_model(family.model_type).to_dict()
+    del fields["vocab_size"]
+    if family.model_type in ("mistral", "gemma2"):
+        assert fields["sliding_window"] < fields["max_position_embeddings"]  # else it would have no effect
+    whole = family.read(fields, "config.json")
+    assert whole.n_layers == fields.get("num_hidden_layers", fields.get("n_layer"))
+    for name in fields:
+        rest = {key: value for key, value in fields.items() if key != name}
+        if name in REQUIRED:
+            with pytest.raises(SourceError, match=f"config.json: {name}: found nothing"):
+                family.read(rest, "config.json")
+        else:
+            assert family.read(rest, "config.json") == whole, name
+
+
 LLAMA_3 = {
     "rope_type": "llama3",
     "factor": 4.0,

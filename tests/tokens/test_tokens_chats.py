@@ -184,6 +184,7 @@ def test_a_shard_of_chats_has_a_mask(tmp_path: Path, site: Site) -> None:
     assert shard.loss_mask.tolist() == [each for _, learnt in wanted for each in learnt]
     assert facts["n_learnt"] == int(np.sum(shard.loss_mask))
     assert shard.chat_template == MARKED
+    assert shard.chat_names == {"bos_token": EOS, "eos_token": EOS}
     assert shard.document(1).path == "chats.jsonl#2"
     assert shard.document_tokens(0)[0] == 0, "the template's bos_token, by name from tokenizer_config.json"
     shard.verify(facts["vocab_size"], facts["eos_id"])
@@ -231,3 +232,22 @@ def test_no_template_is_told_with_a_remedy(tmp_path: Path) -> None:
     lacking = chats_dataset(tmp_path / "d", template=str(tmp_path / "t" / "tokenizer_config.json"))
     with pytest.raises(SourceError, match=r"tokenizer_config\.json: found no chat_template"):
         chat_files(lacking, bare)
+
+
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [
+        (MARKED, END),
+        (UNMARKED, END),
+        (BARE, None),
+        ("{% for m in messages %}{{ m['content'] + eos_token + '<|im_end|>' }}{% endfor %}", EOS),
+        ("{% for m in messages %}{{ m['content'] + ' </s> ' + '<|im_end|>' }}{% endfor %}", None),
+        ("{% for m in messages %}{{ m['content'] + '\n' + '<|im_end|>' }}{% endfor %}", END),
+        ("{{ raise_exception('other conversations') }}", None),
+        ("{% for m in messages %}{{ m['role'] + '<|im_end|>' }}{% endfor %}", None),
+    ],
+)
+def test_what_ends_a_turn(template: str, wanted: str | None) -> None:
+    """The special token after what the assistant says; white space between them is nothing else."""
+    of = encoder(template, eos_token=EOS)
+    assert of.end_of_turn() == (None if wanted is None else of.tokenizer.token_id(wanted))

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import resource
 import shutil
 import subprocess
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from modelfactory.engine.failure import classify, describe
 from modelfactory.errors import (
     CheckpointDamaged,
     DiskFull,
@@ -241,7 +243,7 @@ def test_a_step_cut_short_cannot_be_continued(inputs: dict[str, Path], tmp_path:
         train(part, stage, tmp_path / "next")
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_called_that(
     inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -270,6 +272,25 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_really_full_is_called_that(inputs: dict[str, Path], small_disk: Path) -> None:
     with pytest.raises(DiskFull, match="no space left while writing"):
         train(spec(to_step=1), inputs, small_disk / "run")
+
+
+def test_a_bound_on_the_size_of_files_is_called_that_and_no_full_disk(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    """As one of `ulimit -f`, in the words that the failed stage is told in."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(DiskFull) as caught:
+            train(spec(to_step=1), inputs, tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    text = describe(caught.value, classify(caught.value), str(tmp_path))
+    assert "a file would be larger than 100,000 bytes (`ulimit -f`) allows" in text
+    assert text.endswith("Raise it (`ulimit -f unlimited`), then run again.")
+    assert "no space left" not in text
+    assert "The disk is full" not in text
+    assert "Make room" not in text
 
 
 def test_another_optimizer_setting_is_no_warm_start(inputs: dict[str, Path], tmp_path: Path) -> None:

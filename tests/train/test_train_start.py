@@ -143,7 +143,7 @@ def test_spare_rows_and_what_is_known_of_a_start_are_kept(
 ) -> None:
     state = {f"model/{name}": value for name, value in LLAMA.build(400, seed=0).state_dict().items()}
     checkpoint_module.save(state, tmp_path / "import" / "checkpoint")
-    told = {"tokenizer_vocab_size": 384, "prefix_id": 7}
+    told = {"tokenizer_vocab_size": 384, "prefix_id": 7, "origin": {"names": {"pad_token": "<pad>"}}}
     facts = model_facts(base) | told | {"vocab_size": 400, "imported": {"chat_template": "{{ messages }}"}}
     (tmp_path / "import" / "model.json").write_text(json.dumps(facts))
     before, started = tmp_path / "import", {**inputs, "start": tmp_path / "import"}
@@ -161,14 +161,17 @@ def test_conversations_hand_their_template_on_before_that_of_a_start(
     inputs: dict[str, Path], base: Path, tmp_path: Path
 ) -> None:
     chats = shutil.copytree(inputs["tokens0"], tmp_path / "chats")
-    told = json.loads((chats / "tokens.json").read_text()) | {"chat_template": "{{ own }}"}
+    own = {"chat_template": "{{ own }}", "chat_names": {"bos_token": "<own>"}}
+    told = json.loads((chats / "tokens.json").read_text()) | own
     (chats / "tokens.json").write_text(json.dumps(told))
     start = shutil.copytree(base, tmp_path / "start")
-    facts = model_facts(base) | {"chat_template": "{{ older }}"}
+    older = {"chat_template": "{{ older }}", "chat_names": {"bos_token": "<older>"}}
+    facts = model_facts(base) | older
     (start / "model.json").write_text(json.dumps(facts))
     for given, wanted in (({"tokens0": chats, "start": start}, "own"), ({"start": start}, "older")):
         stage = train(spec(to_step=1), {**inputs, **given}, tmp_path / wanted)
         assert model_facts(stage)["chat_template"] == f"{{{{ {wanted} }}}}"
+        assert model_facts(stage)["chat_names"] == {"bos_token": f"<{wanted}>"}
     assert "chat_template" not in model_facts(base)
 
 

@@ -70,6 +70,7 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
     _add_file(plan)
     _add_execution(plan)
+    _add_way(plan)
     plan.add_argument(
         "--explain", metavar="STAGE", help="show one stage in full: fingerprint, role or its beginning"
     )
@@ -117,7 +118,17 @@ def _add_inspecting(verbs: argparse._SubParsersAction[Parser]) -> None:
     sample.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="a training or import stage, or an experiment: its last"
     )
-    sample.add_argument("prompt", metavar="PROMPT", help="the text to go on with; - reads it from stdin")
+    sample.add_argument(
+        "prompt",
+        metavar="PROMPT",
+        help="the text to go on with; - reads it from stdin. Names of special tokens in it are plain text",
+    )
+    sample.add_argument(
+        "--chat",
+        action="store_true",
+        help="PROMPT is what a user says, put into the checkpoint's chat template; print the answer alone",
+    )
+    sample.add_argument("--system", metavar="TEXT", help="a system message before it; with --chat")
     sample.add_argument("--max-new-tokens", type=int, default=128)
     sample.add_argument("--temperature", type=float, default=0.8, help="0: always the likeliest token")
     sample.add_argument("--top-k", type=int, default=0, help="draw from the k likeliest tokens; 0: from all")
@@ -176,6 +187,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", choices=("local",), default="local", help="where stages run (default: local)"
     )
+    _add_way(parser)
+    parser.add_argument("--report", type=Path, help="write the report here at the end")
+
+
+def _add_way(parser: argparse.ArgumentParser) -> None:
+    """Add how training is carried out; it changes no result beyond rounding, but memory and time."""
     parser.add_argument(
         "--micro-batch-tokens",
         type=_at_least_one,
@@ -203,7 +220,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="what training computes again in the backward pass, to save memory (default: none)",
     )
-    parser.add_argument("--report", type=Path, help="write the report here at the end")
 
 
 def _at_least_one(text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,14 +186,24 @@ def _spec_of(store: Store, name: str) -> Any:
 
 
 def sample(arguments: argparse.Namespace) -> Answer:
-    """Let a checkpoint go on with a prompt, writing as it goes."""
+    """Let a checkpoint go on with a prompt, or answer it, writing as it goes."""
+    if arguments.system is not None and not arguments.chat:
+        raise CommandError(
+            place="--system",
+            found="a system message for a prompt that is no message",
+            wanted="--chat with it",
+            remedy="Add --chat, or leave --system out.",
+        )
     prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     with existing_store(arguments.workspace) as store:
         checkpoint, tokenizer = stored_checkpoint(store, arguments.checkpoint)
         _find_modules_of(store, checkpoint.name)
     pieces = _stream(arguments, checkpoint, tokenizer, prompt)
-    text = "".join(pieces) if arguments.json else _written(prompt, pieces)
-    return Answer(data={"prompt": prompt, "text": text, "checkpoint": checkpoint.name})
+    text = "".join(pieces) if arguments.json else _written("" if arguments.chat else prompt, pieces)
+    data = {"prompt": prompt, "text": text, "checkpoint": checkpoint.name}
+    if arguments.chat:
+        data["system"] = arguments.system
+    return Answer(data=data)
 
 
 def _find_modules_of(store: Store, fingerprint: str) -> None:
@@ -216,8 +227,9 @@ def _written(prompt: str, pieces: Any) -> str:
 
 
 def _stream(arguments: argparse.Namespace, checkpoint: Path, tokenizer: Path, prompt: str) -> Any:
-    from modelfactory.generate import Sampling, load_language_model
+    from modelfactory.generate import Sampling, load_chat, load_language_model
 
+    chat = load_chat(checkpoint, tokenizer) if arguments.chat else None  # refuses before weights are read
     model = load_language_model(checkpoint, tokenizer)
     sampling = Sampling(
         max_new_tokens=arguments.max_new_tokens,
@@ -226,7 +238,20 @@ def _stream(arguments: argparse.Namespace, checkpoint: Path, tokenizer: Path, pr
         top_p=arguments.top_p,
         seed=arguments.seed,
     )
-    return model.stream(prompt, sampling)
+    if chat is None:
+        return model.stream(prompt, sampling)
+    system = [] if arguments.system is None else [{"role": "system", "content": arguments.system}]
+    ids = chat.prompt([*system, {"role": "user", "content": prompt}])
+    room = model.max_seq_len - len(ids)
+    if room < 1:
+        raise CommandError(
+            place="PROMPT",
+            found=f"{len(ids):,} tokens with the template around it",
+            wanted=f"fewer than the {model.max_seq_len:,} of the model's context",
+            remedy="Shorten it: a conversation whose beginning is cut is none.",
+        )
+    fitting = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, room))
+    return model.stream_from(ids, chat.until_end_of_turn(fitting), prefixed=False)
 
 
 def step_of(role: str) -> int:

@@ -37,7 +37,7 @@ def classify(error: BaseException) -> FailureKind:
 def describe(error: BaseException, kind: FailureKind, output_dir: str) -> str:
     """Return the error in one paragraph, with the facts and the remedy for a full disk or memory."""
     text = str(error) if isinstance(error, FactoryError) else f"{type(error).__name__}: {error}"
-    if kind == "disk":
+    if kind == "disk" and not isinstance(error, DiskFull):  # which has the facts, and what to do
         return f"{text}. {_disk_facts(error, output_dir)}"
     if kind == "memory":
         return f"{text or type(error).__name__}. {_memory_remedy()}"

@@ -73,9 +73,9 @@ class Reporter:
         self._due = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Send `progress` when it is due, or the last."""
+        """Send `progress` when it is due, or the last, or warns."""
         now = time.monotonic()
-        if now >= self._due or progress.done == progress.total:
+        if now >= self._due or progress.done == progress.total or progress.warning:
             self._due = now + _REPORT_EVERY_S
             self._channel.send(Reported(fingerprint=self._job.fingerprint, progress=progress))
 

@@ -5,6 +5,7 @@ checkpoint), `answer` asks a `generate.LanguageModel`. A task of your own needs 
 is the stage of one checkpoint x task. Nothing here imports torch before a model is asked.
 """
 
+from modelfactory.evaluate.answer_loss import AnswerLoss
 from modelfactory.evaluate.bits_per_byte import BitsPerByte
 from modelfactory.evaluate.complete_function import CompleteFunction
 from modelfactory.evaluate.documents import Document
@@ -13,6 +14,7 @@ from modelfactory.evaluate.next_line import NextLine
 from modelfactory.evaluate.task import Answers, Evaluate, ItemOutcome, Prepared, Task
 
 __all__ = [
+    "AnswerLoss",
     "Answers",
     "BitsPerByte",
     "CompleteFunction",

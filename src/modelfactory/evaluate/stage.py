@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from modelfactory.errors import Stopped
 from modelfactory.evaluate.documents import held_out
 from modelfactory.evaluate.results import write_results
+from modelfactory.evaluate.task import reads_chats
 from modelfactory.generate.loading import load_language_model
 from modelfactory.spec import identity_json
 from modelfactory.stage import OBSERVED, Progress, Site
+from modelfactory.tokens.chat_files import CONFIG, TEMPLATE
+from modelfactory.tokens.shard_stage import chat_encoder
 from modelfactory.tokens.threads import tokenizer_threads
 from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
 
@@ -36,7 +39,8 @@ def run(spec: Evaluate, inputs: Mapping[str, Path], output_dir: Path, site: Site
 
     Args:
         spec: the task.
-        inputs: directories of the stages `checkpoint`, `tokenizer` and `documents`.
+        inputs: directories of the stages `checkpoint`, `tokenizer` and `documents`; of a task that reads
+            conversations also the pins of `tokens.chat_files`.
         output_dir: exists and is empty.
         site: lake, threads, progress.
 
@@ -68,10 +72,13 @@ def prepared_task(task: Task, inputs: Mapping[str, Path], tokenizer: Tokenizer, 
     Equal by content, not by path: a folder of a notebook may be written anew.
     """
     kept: dict[str, Prepared] = site.warm.setdefault(WARM, {})
-    key = _key(identity_json(task), (inputs["documents"] / "documents.json").read_text(), tokenizer.to_json())
+    templates = [(inputs[name]).read_text() for name in (TEMPLATE, CONFIG) if name in inputs]
+    documents = (inputs["documents"] / "documents.json").read_text()
+    key = _key(identity_json(task), documents, tokenizer.to_json(), *templates)
     prepared = kept.pop(key, None)
     if prepared is None:
-        prepared = task.prepare(held_out(inputs["documents"], site.lake), tokenizer)
+        encoder = chat_encoder(tokenizer, inputs) if reads_chats(task) else tokenizer
+        prepared = task.prepare(held_out(inputs["documents"], site.lake), encoder)
     kept[key] = prepared  # the last one is the one used last
     while len(kept) > N_WARM:
         del kept[next(iter(kept))]

@@ -11,7 +11,6 @@ from modelfactory.spec import check_types, require
 if TYPE_CHECKING:
     from modelfactory.data.dataset import Dataset
     from modelfactory.evaluate.documents import Document
-    from modelfactory.generate import Encoder
     from modelfactory.generate.language_model import LanguageModel
 
 
@@ -77,8 +76,12 @@ class Task(Protocol):
     def margin(self) -> float:
         """Differences of the primary metric below this do not matter. Not part of what is computed."""
 
-    def prepare(self, documents: Iterable[Document], tokenizer: Encoder) -> Prepared:
+    def prepare(self, documents: Iterable[Document], tokenizer: Any) -> Prepared:
         """Make the items: a function of the documents, whatever their order.
+
+        Args:
+            documents: held out.
+            tokenizer: an `Encoder`; of a task that `reads_chats`, the `ChatEncoder` of its conversations.
 
         Raises:
             SourceError: there are too few.
@@ -97,6 +100,11 @@ class Evaluate:
     def __post_init__(self) -> None:
         """Check types."""
         check_types(self)
+
+
+def reads_chats(task: Task) -> bool:
+    """Return whether the documents of a task are conversations, as a property of that name says."""
+    return bool(getattr(task, "reads_chats", False))
 
 
 def check_task(task: Task) -> None:

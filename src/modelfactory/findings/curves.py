@@ -44,12 +44,16 @@ class Checkpoint:
 def trained_steps(experiment: Experiment, roles: Mapping[str, str], store: Store) -> list[TrainedStep]:
     """Return the steps of a run in order, from all of its segments that are stored.
 
+    Steps without a label that counts have no loss, and are left out.
+
     A segment that continued from a checkpoint between two of this run's own holds only the steps after it;
     those before come from the stage it continued from.
     """
     steps: dict[int, TrainedStep] = {}
     for at in experiment.training.checkpoint_steps:
         for row in _metrics(store.stage_dir(roles[f"train@{at}"]) / "metrics.jsonl"):
+            if row["loss"] is None:
+                continue
             steps[row["step"]] = TrainedStep(
                 step=row["step"],
                 n_tokens=row["n_tokens"],

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.generate.answers import Completion, RollingScore, Score
+from modelfactory.generate.chatting import Chat, load_chat
 from modelfactory.generate.encoding import EncodedPair, Encoder, encode_pairs
 from modelfactory.generate.loading import load_language_model
 from modelfactory.generate.sampling import Sampling
@@ -31,6 +32,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Chat",
     "Completion",
     "EncodedPair",
     "Encoder",
@@ -40,6 +42,7 @@ __all__ = [
     "Score",
     "Window",
     "encode_pairs",
+    "load_chat",
     "load_language_model",
     "rolling_windows",
     "windows_of_pair",

@@ -36,7 +36,7 @@ class Completion:
     ids: tuple[int, ...]
     """All tokens made, also those of the stop string; without the end-of-text token."""
     finish: Literal["stop", "eos", "length"]
-    """Why it ended: a stop string, the end-of-text token, or max_new_tokens."""
+    """Why it ended: a stop string, the end-of-text token or one of stop_ids, or max_new_tokens."""
     n_cut: int = 0
     """Tokens of the prompt that did not fit and were left out, oldest first."""
     n_moves: int = 0

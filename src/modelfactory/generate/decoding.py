@@ -26,13 +26,20 @@ class Prompt:
     """A prompt that fits, in tokens."""
 
     ids: tuple[int, ...]
-    """Starts with the prefix, so it is never empty."""
+    """Starts with what comes first whatever is forgotten, so it is never empty."""
     n_cut: int
     """Tokens left out."""
 
 
 def fitted(ids: Sequence[int], *, prefix_id: int, max_len: int, max_new_tokens: int) -> Prompt:
-    """Cut a prompt on its left so that it and its completion fit, but to no less than half the context."""
+    """Cut a prompt on its left so that it and its completion fit, but to no less than half the context.
+
+    Args:
+        ids: without what starts it.
+        prefix_id: starts it, and is never cut.
+        max_len: context of the model.
+        max_new_tokens: of the completion.
+    """
     room = max(max_len - max_new_tokens, max_len // 2, 1) - 1
     n_cut = max(0, len(ids) - room)
     return Prompt((prefix_id, *ids[n_cut:]), n_cut)
@@ -41,13 +48,10 @@ def fitted(ids: Sequence[int], *, prefix_id: int, max_len: int, max_new_tokens: 
 class Decoding:
     """A batch of prompts being continued. Iterate for one mapping row -> new token at each step, forever."""
 
-    def __init__(
-        self, module: Any, prompts: Sequence[Prompt], sampling: Sampling, *, max_len: int, prefix_id: int
-    ) -> None:
+    def __init__(self, module: Any, prompts: Sequence[Prompt], sampling: Sampling, *, max_len: int) -> None:
         self._module = module
         self._sampling = sampling
         self._max_len = max_len
-        self._prefix_id = prefix_id
         self._n_prompt = [len(prompt.ids) for prompt in prompts]
         self._lines = [list(prompt.ids) for prompt in prompts]
         self._device = next(iter(module.parameters())).device
@@ -100,4 +104,4 @@ class Decoding:
             return
         n_kept = max(self._max_len // 2, 1) - 1
         self.n_moves += 1
-        self._restart([[self._prefix_id, *line[n_known + 1 - n_kept : n_known + 1]] for line in self._lines])
+        self._restart([[line[0], *line[n_known + 1 - n_kept : n_known + 1]] for line in self._lines])

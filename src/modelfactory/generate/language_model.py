@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from modelfactory.errors import InvalidInput
 from modelfactory.generate.answers import Completion, RollingScore, Score
 from modelfactory.generate.choosing import draws
 from modelfactory.generate.decoding import Decoding, Prompt, fitted
@@ -30,8 +31,9 @@ def _nobody_listens(n_done: int, n_total: int) -> None:
 class LanguageModel:
     """A module and its tokenizer, ready to be asked; see the package docstring.
 
-    Every sequence starts with one prefix token, also where a context was cut. Answers depend on the batch
-    only by the order of floating-point sums (below 1e-5 per token in float32).
+    Every sequence starts with one prefix token, also where a context was cut. A text yields no special token:
+    `<|im_end|>` in a prompt is the characters it is made of; `generate_from` takes ids. Answers depend on the
+    batch only by the order of floating-point sums (below 1e-5 per token in float32).
     """
 
     def __init__(
@@ -68,9 +70,15 @@ class LanguageModel:
         """Score each continuation after its context; see `encode_pairs` for the boundary."""
         return self.score_pairs(encode_pairs(self.tokenizer, pairs))
 
-    def score_pairs(self, pairs: Sequence[EncodedPair]) -> list[Score]:
-        """Do `loglikelihood` on tokens: they are the same for every checkpoint, so callers can keep them."""
-        cut = [windows_of_pair(pair, prefix_id=self.prefix_id, max_len=self.max_seq_len) for pair in pairs]
+    def score_pairs(self, pairs: Sequence[EncodedPair], *, prefixed: bool = True) -> list[Score]:
+        """Do `loglikelihood` on tokens: they are the same for every checkpoint, so callers can keep them.
+
+        Args:
+            pairs: context and continuation of each.
+            prefixed: whether the prefix comes before each context. Without it the first token of a context,
+                which may then not be empty, stands there, also where the context is cut.
+        """
+        cut = [self._windows(pair, prefixed=prefixed) for pair in pairs]
         scores = iter(self._score([window for windows, _ in cut for window in windows]))
         found = []
         for pair, (windows, n_cut) in zip(pairs, cut, strict=True):
@@ -98,9 +106,21 @@ class LanguageModel:
         """Continue each prompt; an empty one is continued from the prefix."""
         return self.generate_from(self.tokenizer.encode_batch(prompts), sampling)
 
-    def generate_from(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[Completion]:
-        """Do `generate` on tokens."""
-        fitting = [self._fitted(ids, sampling) for ids in prompts]
+    def generate_from(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, *, prefixed: bool = True
+    ) -> list[Completion]:
+        """Do `generate` on tokens, special ones among them if need be.
+
+        Args:
+            prompts: ids of each.
+            sampling: how tokens are chosen, and where a completion ends.
+            prefixed: whether the prefix comes before each prompt. Without it, as chats are encoded, prompts
+                may not be empty.
+
+        Raises:
+            InvalidInput: an id that is no token, or an empty prompt without a prefix.
+        """
+        fitting = [self._fitted(ids, sampling, prefixed=prefixed) for ids in prompts]
         found: dict[int, Completion] = {}
         lengths = [len(prompt.ids) + sampling.max_new_tokens for prompt in fitting]
         add = self._counting(len(prompts))
@@ -112,10 +132,16 @@ class LanguageModel:
 
     def stream(self, prompt: str, sampling: Sampling) -> Iterator[str]:
         """Yield the completion of one prompt as it is made: whole characters, never part of a stop."""
-        fitting = self._fitted(self.tokenizer.encode_batch([prompt])[0], sampling)
+        return self.stream_from(self.tokenizer.encode_batch([prompt])[0], sampling)
+
+    def stream_from(
+        self, prompt: Sequence[int], sampling: Sampling, *, prefixed: bool = True
+    ) -> Iterator[str]:
+        """Do `stream` on tokens; see `generate_from`."""
+        fitting = self._fitted(prompt, sampling, prefixed=prefixed)
         growing = Growing(self.tokenizer, sampling)
         for new in self._decoding([fitting], sampling).steps(draws(sampling, [0])):
-            if new[0] == self.tokenizer.eos_id:
+            if self._is_end(new[0], sampling):
                 break
             growing.push(new[0])
             if piece := growing.take():
@@ -149,16 +175,37 @@ class LanguageModel:
 
         return add
 
-    def _fitted(self, ids: Sequence[int], sampling: Sampling) -> Prompt:
+    def _is_end(self, token: int, sampling: Sampling) -> bool:
+        return token == self.tokenizer.eos_id or token in sampling.stop_ids
+
+    def _windows(self, pair: EncodedPair, *, prefixed: bool) -> tuple[list[Window], int]:
+        first, context = self._parted(pair.context, prefixed=prefixed)
+        whole = EncodedPair(context, pair.continuation)
+        return windows_of_pair(whole, prefix_id=first, max_len=self.max_seq_len)
+
+    def _parted(self, ids: Sequence[int], *, prefixed: bool) -> tuple[int, tuple[int, ...]]:
+        """Return the token that comes first, and those after it."""
+        odd = [number for number in ids if not 0 <= number < self.tokenizer.vocab_size]
+        if odd or not (ids or prefixed):
+            raise InvalidInput(
+                place="prompt",
+                found=f"the id {odd[0]}" if odd else "no token, and no prefix",
+                wanted=f"ids from 0 to {self.tokenizer.vocab_size - 1}, at least one without a prefix",
+                remedy="Encode the text with the tokenizer of the model.",
+            )
+        return (self.prefix_id, tuple(ids)) if prefixed else (ids[0], tuple(ids[1:]))
+
+    def _fitted(self, ids: Sequence[int], sampling: Sampling, *, prefixed: bool) -> Prompt:
+        first, rest = self._parted(ids, prefixed=prefixed)
         return fitted(
-            ids,
-            prefix_id=self.prefix_id,
+            rest,
+            prefix_id=first,
             max_len=self.max_seq_len,
             max_new_tokens=sampling.max_new_tokens,
         )
 
     def _decoding(self, batch: Sequence[Prompt], sampling: Sampling) -> Decoding:
-        return Decoding(self.module, batch, sampling, max_len=self.max_seq_len, prefix_id=self.prefix_id)
+        return Decoding(self.module, batch, sampling, max_len=self.max_seq_len)
 
     def _complete(
         self,
@@ -186,7 +233,7 @@ class LanguageModel:
 
     def _finish(self, growing: Growing, token: int, sampling: Sampling) -> Any:
         """Add a token to a completion; return why it ends here, if it does."""
-        if token == self.tokenizer.eos_id:
+        if self._is_end(token, sampling):
             return "eos"
         growing.push(token)
         if growing.stopped:

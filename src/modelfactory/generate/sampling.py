@@ -28,6 +28,9 @@ class Sampling:
     stop_pattern: str = ""
     """A completion ends before the first match of this regular expression; empty: none."""
 
+    stop_ids: tuple[int, ...] = ()
+    """A completion ends before the first of these tokens, as it does before the end-of-text token."""
+
     def __post_init__(self) -> None:
         """Refuse settings without a meaning."""
         check_types(self)

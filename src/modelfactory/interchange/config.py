@@ -52,6 +52,8 @@ LIMITS = MappingProxyType(
     }
 )
 """Sizes beyond which a file is damaged rather than large: the shapes that follow stay within 64 bits."""
+FOLLOWING = frozenset({"head_dim", "num_key_value_heads", "n_inner"})
+"""Fields that follow from others where they are null."""
 
 
 class Config:
@@ -80,9 +82,17 @@ class Config:
         found = self._fields.get(name)
         return default if found is None else found
 
+    def _value(self, name: str, default: Any) -> Any:
+        """Return a field, or `default` where it is missing; null is missing only where others tell more."""
+        found = self.get(name, default)
+        is_null = name in self._fields and self._fields[name] is None
+        if is_null and default is not None and name not in FOLLOWING:
+            raise self.fault(name, "null", "a value, or no such field")
+        return found
+
     def count(self, name: str, default: int | None = None) -> int:
         """Return a whole number above 0; without a default it must be there."""
-        found, largest = self.get(name, default), LIMITS.get(name, _LARGEST_WHOLE)
+        found, largest = self._value(name, default), LIMITS.get(name, _LARGEST_WHOLE)
         if found is None:
             raise self.fault(name, "nothing", "a value: the architecture does not follow without it")
         if type(found) is not int or not 1 <= found <= largest:
@@ -91,7 +101,7 @@ class Config:
 
     def number(self, name: str, default: float | None = None, *, above: float = 0.0) -> float:
         """Return a finite number above `above`; without a default it must be there."""
-        found = self.get(name, default)
+        found = self._value(name, default)
         if found is None:
             raise self.fault(name, "nothing", "a value: the architecture does not follow without it")
         if not is_number(found) or found <= above:
@@ -100,7 +110,7 @@ class Config:
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return true or false."""
-        found = self.get(name, default)
+        found = self._value(name, default)
         if type(found) is not bool:
             raise self.fault(name, _shown(found), "true or false")
         return found
@@ -128,8 +138,8 @@ class Config:
         return dict(found)
 
     def only(self, name: str, *allowed: Any, absent: Any = None) -> Any:
-        """Return a field that may have few values, `absent` standing for a missing or null one."""
-        found = self.get(name, absent)
+        """Return a field that may have few values, `absent` standing for a missing one."""
+        found = self.get(name, absent) if None in allowed else self._value(name, absent)
         if not any(_equal(found, value) for value in allowed):
             wanted = " or ".join(json.dumps(value) for value in allowed)
             raise self.fault(name, _shown(found), f"{wanted}: nothing else can be represented")

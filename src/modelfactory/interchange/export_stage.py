@@ -45,7 +45,8 @@ def export_stage(
     facts = model_facts(checkpoint)
     spec, module = load_architecture(checkpoint), load_model(checkpoint)
     read = load_tokenizer(tokenizer)
-    told = _told(facts, lineage) | {"prefix_id": facts.get("prefix_id", read.eos_id)}
+    kept = {name: facts[name] for name in ("origin", "chat_names") if name in facts}
+    told = _told(facts, lineage) | kept | {"prefix_id": facts.get("prefix_id", read.eos_id)}
     options: dict[str, Any] = {"dtype": dtype, "licence": licence, "facts": told}
     if format == "gguf":
         return export_gguf(module, spec, read, to, **options)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from modelfactory.errors import SpecError
 from modelfactory.interchange.aside import aside, check_place
 from modelfactory.interchange.config import CONFIG
+from modelfactory.interchange.ends import generation
 from modelfactory.interchange.families import FAMILIES
 from modelfactory.interchange.family import as_used, family_of
 from modelfactory.interchange.model_card import CARD, model_card
+from modelfactory.interchange.origin import GENERATION
 from modelfactory.interchange.safetensors_files import MAX_SHARD_BYTES, write_safetensors
 from modelfactory.interchange.tokenizer_files import check_vocabulary, write_tokenizer
 from modelfactory.interchange.weights import all_theirs, shapes_of
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from modelfactory.tokens.tokenizer import Tokenizer
 
 Dtype = Literal["float32", "bfloat16", "float16"]
-GENERATION = "generation_config.json"
 
 
 def export_hugging_face(
@@ -50,7 +51,8 @@ def export_hugging_face(
         dtype: of the weights; float32 keeps every bit.
         max_shard_bytes: of one file.
         licence: of the weights, for the model card, by its SPDX name in small letters, such as apache-2.0.
-        facts: for the model card: `training`, `lineage`, `chat_template`, `prefix_id`.
+        facts: for the model card `training`, `lineage`; for the tokenizer `chat_template`, `chat_names`,
+            `prefix_id`, and the `origin` that an imported model has, by which texts become tokens as there.
 
     Returns:
         The name of the architecture in transformers.
@@ -68,18 +70,16 @@ def export_hugging_face(
     check_vocabulary(tokenizer, vocab_size, "model")
     family, fields = family_of(spec, FAMILIES)
     prefix_id = known.get("prefix_id", None if tokenizer is None else tokenizer.eos_id)
-    eos_id = None if tokenizer is None else tokenizer.eos_id
-    # null, not left out: transformers has other defaults
-    ids = {"bos_token_id": prefix_id, "eos_token_id": eos_id, "pad_token_id": None}
+    ids, generating = generation(tokenizer, known | {"prefix_id": prefix_id})
     named = {"architectures": [family.architecture], "model_type": family.model_type}
     whole = named | fields | {"vocab_size": vocab_size, "torch_dtype": dtype} | ids
     with aside(to) as folder:
         theirs = all_theirs(state, family.pairings(as_used(spec), vocab_size), dtype)
         write_safetensors(theirs, folder, max_shard_bytes)
         _write_json(folder / CONFIG, whole)
-        _write_json(folder / GENERATION, ids)
+        _write_json(folder / GENERATION, generating)
         if tokenizer is not None and prefix_id is not None:
-            write_tokenizer(tokenizer, folder, spec.max_seq_len, prefix_id, known.get("chat_template"))
+            write_tokenizer(tokenizer, folder, spec.max_seq_len, prefix_id, known)
         sizes: dict[str, Any] = {
             "vocab_size": vocab_size,
             "architecture": family.architecture,

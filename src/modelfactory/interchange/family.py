@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import InvalidInput, SourceError, SpecError
-from modelfactory.interchange.config import Config
+from modelfactory.interchange.config import CONFIG, Config
 from modelfactory.interchange.pairing import Pairing
 from modelfactory.models import Block, Decoder, Experts
-from modelfactory.spec import Change, difference
+from modelfactory.spec import difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,40 +53,56 @@ class Family:
             ) from error
 
 
-def family_of(decoder: Decoder, families: Sequence[Family]) -> tuple[Family, dict[str, Any]]:
+def family_of(
+    decoder: Decoder, families: Sequence[Family], of: str = "transformers"
+) -> tuple[Family, dict[str, Any]]:
     """Return the first family that holds the decoder whole, and the fields of its config.json.
 
     Whether it does is found out by reading back what was written: nothing can get lost in silence.
 
     Raises:
-        SpecError: none does; the nearest one and what it lacks is named.
+        SpecError: none of these, all that `of` has, does; the one that lacks fewest fields is named.
     """
     decoder = as_used(decoder)
-    nearest: tuple[int, str, str] | None = None
+    near: list[tuple[int, bool, str]] = []
     for family in families:
         fields = family.config(decoder)
-        back = None if fields is None else _read_back(family, fields)
-        if fields is None or back is None:
+        if fields is None:
             continue
-        lost = difference(replace(as_used(back), initial=decoder.initial), decoder)
+        lost, is_refused = _lost(family, fields, decoder)
         if not lost:
             return family, fields
-        if nearest is None or len(lost) < nearest[0]:
-            nearest = (len(lost), family.architecture, _told(lost))
-    raise _fits_none(nearest, families)
+        near.append((len(lost), is_refused, f"{family.architecture} comes nearest, but for {_told(lost)}"))
+    nearest = min(near, key=lambda each: each[:2])[2] if near else _kinds(decoder)
+    raise SpecError(
+        place="model",
+        found=f"a decoder that no architecture of {of} known here holds; {nearest}",
+        wanted=f"one that is equal to a {', '.join(family.architecture for family in families)}",
+        remedy="Train one of these to export it; its weights can be had as they are with load_model.",
+    )
 
 
-def _read_back(family: Family, fields: dict[str, Any]) -> Decoder | None:
-    """Return what the family makes of its own fields; None where it refuses them."""
+def _lost(family: Family, fields: dict[str, Any], decoder: Decoder) -> tuple[list[str], bool]:
+    """Return what differs when the family reads its own fields, or the one it refuses, and if it does."""
     try:
-        return family.read(fields, "config.json")
-    except InvalidInput:
-        return None
+        back = family.read(fields, CONFIG)
+    except InvalidInput as error:
+        name = error.place.removeprefix(f"{CONFIG}: ")
+        return [f"{name} in its {CONFIG}, which may not be {error.found}, only {error.wanted}"], True
+    changes = difference(replace(as_used(back), initial=decoder.initial), decoder)
+    return [f"{change.path}: {change.before} there, {change.after} here" for change in changes], False
 
 
-def _told(lost: Sequence[Change]) -> str:
-    shown = lost[:MOST_SHOWN]
-    return "; ".join(f"{change.path}: {change.before} there, {change.after} here" for change in shown)
+def _told(lost: Sequence[str]) -> str:
+    more = f"; and {len(lost) - MOST_SHOWN} more" if len(lost) > MOST_SHOWN else ""
+    return "; ".join(lost[:MOST_SHOWN]) + more
+
+
+def _kinds(decoder: Decoder) -> str:
+    """Return what its layers are, for a decoder to which no family comes near."""
+    parts = [(block.mixer, block.feed_forward, block.norm) for block in decoder.blocks]
+    kinds = {" + ".join(type(part).__name__ for part in block) for block in parts}
+    return f"none has these layers together: {', '.join(sorted(kinds))}"
 
 
 def as_used(decoder: Decoder) -> Decoder:
@@ -108,14 +124,3 @@ def shortest_pattern(layers: Sequence[Block]) -> tuple[Block, ...]:
         if all(block == layers[i % n] for i, block in enumerate(layers)):
             return tuple(layers[:n])
     return tuple(layers)
-
-
-def _fits_none(nearest: tuple[int, str, str] | None, families: Sequence[Family]) -> SpecError:
-    names = ", ".join(family.architecture for family in families)
-    near = f"; {nearest[1]} comes nearest, but for {nearest[2]}" if nearest is not None else ""
-    return SpecError(
-        place="model",
-        found=f"a decoder that no architecture of transformers known here holds{near}",
-        wanted=f"one that is equal to a {names}",
-        remedy="Train one of these to export it; its weights can be had as they are with load_model.",
-    )

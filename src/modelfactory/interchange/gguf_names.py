@@ -30,6 +30,13 @@ FIELDS = MappingProxyType(
     }
 )
 """Below the name of the architecture -> field of config.json."""
+NEEDED = (
+    *("context_length", "embedding_length", "block_count", "feed_forward_length"),
+    "attention.layer_norm_rms_epsilon",
+)
+"""Fields without which nothing follows; `attention.head_count` too, which has a check of its own."""
+TYPES = MappingProxyType({"attention.layer_norm_rms_epsilon": float})
+"""Of those that are no whole numbers."""
 REPEATED = ("attention.value_length", "rope.dimension_count")
 """Fields that must repeat head_dim."""
 SCALING = MappingProxyType(
@@ -46,6 +53,11 @@ HARMLESS = ("rope.scaling.finetuned", "tensor_data_layout")
 
 ROPE_FACTORS = "rope_freqs.weight"
 """What each frequency is divided by: Llama 3's scaling, written out."""
+OWN = "modelfactory.rope.llama3."
+"""Before the numbers that those factors follow from, which GGUF has no fields for."""
+LLAMA_3 = MappingProxyType(
+    {"factor": float, "low_freq_factor": float, "high_freq_factor": float, "original_max_seq_len": int}
+)
 _WHOLE = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",

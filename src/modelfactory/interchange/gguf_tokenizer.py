@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import SourceError, SpecError
+from modelfactory.interchange.origin import origin_of_names
 from modelfactory.interchange.sentencepiece_bpe import (
     BYTES,
     has_prefix_space,
@@ -23,6 +24,7 @@ from modelfactory.interchange.tokenizer_files import made
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from modelfactory.interchange.gguf_file import GgufFile
     from modelfactory.tokens.tokenizer import Tokenizer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -54,53 +56,76 @@ def _steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
 CUTTINGS = ("gpt-2", "smollm", "llama-bpe", "qwen2")
 
 
-def read_tokenizer(fields: Mapping[str, Any], eos_token: str | None, place: str) -> Tokenizer | None:
+_TOKENS = "tokenizer.ggml.tokens"
+_TYPES = "tokenizer.ggml.token_type"
+_NAMES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown", "sep": "seperator", "mask": "mask"}
+"""How transformers and GGUF call the special tokens."""
+
+
+def read_tokenizer(file: GgufFile, eos_token: str | None) -> Tokenizer | None:
     """Return the tokenizer of a file, None where it holds none.
 
     Raises:
-        SourceError: of a kind that is not known, or without an end of text.
+        SourceError: of a kind that is not known, damaged, or without an end of text.
     """
-    kind = fields.get("tokenizer.ggml.model")
+    kind = file.get("tokenizer.ggml.model", str)
     if kind is None:
         return None
-    names: list[str] = list(fields["tokenizer.ggml.tokens"])
-    eos = eos_token or _token(fields, names, "eos")
+    names = file.listed(_TOKENS, str)
+    eos = eos_token or _token(file, names, "eos")
     if eos is None:
-        raise SourceError(
-            place=f"{place}: tokenizer.ggml.eos_token_id",
-            found="nothing",
-            wanted="the token that ends a text",
-            remedy="Name it with eos_token (--eos-token).",
-        )
-    bos = (
-        _token(fields, names, "bos") if fields.get("tokenizer.ggml.add_bos_token", kind == "llama") else None
-    )
-    if kind == "gpt2":
-        return made(_byte_level(fields, names, place), eos, bos, place)
-    if kind == "llama":
-        return made(_pieces(fields, names), eos, bos, place)
-    raise SourceError(
-        place=f"{place}: tokenizer.ggml.model", found=repr(kind), wanted="'gpt2' or 'llama'",
-        remedy="Take the tokenizer.json of the original model.",
-    )  # fmt: skip
+        remedy = "Name it with eos_token (--eos-token)."
+        raise file.fault("tokenizer.ggml.eos_token_id", "nothing", "the token that ends a text", remedy)
+    if kind not in ("gpt2", "llama"):
+        remedy = "Take the tokenizer.json of the original model."
+        raise file.fault("tokenizer.ggml.model", repr(kind), "'gpt2' or 'llama'", remedy)
+    content = _byte_level(file, names) if kind == "gpt2" else _pieces(file, names)
+    place = f"{file.path}: {_TOKENS}"
+    try:
+        return made(content, eos, _token(file, names, "bos") if _adds_bos(file) else None, place)
+    except SpecError as error:
+        raise SourceError(place=place, found=error.found, wanted=error.wanted, remedy=error.remedy) from error
 
 
-def _token(fields: Mapping[str, Any], names: list[str], which: str) -> str | None:
-    number = fields.get(f"tokenizer.ggml.{which}_token_id")
-    return names[number] if number is not None and number < len(names) else None
+def origin_of_gguf(file: GgufFile, tokenizer: Tokenizer) -> dict[str, Any] | None:
+    """Return how the tokenizer of a file is set up; None where `tokenizer` is another, or none is there.
+
+    Raises:
+        SourceError: as `read_tokenizer` does.
+    """
+    if file.get("tokenizer.ggml.model", str) is None:
+        return None
+    names = file.listed(_TOKENS, str)
+    told = {f"{kind}_token": _token(file, names, theirs) for kind, theirs in _NAMES.items()}
+    known = {kind: name for kind, name in told.items() if name is not None}
+    if any(tokenizer.token_id(name) != n for n, name in enumerate(names[: tokenizer.vocab_size])):
+        return None
+    ends = (file.get(f"tokenizer.ggml.{kind}_token_id", int) for kind in ("eos", "eot"))
+    is_added = _adds_bos(file) and "bos_token" in known
+    return origin_of_names(known, tokenizer, is_added=is_added, ends=[n for n in ends if n is not None])
 
 
-def _byte_level(fields: Mapping[str, Any], names: list[str], place: str) -> bytes:
-    cutting = fields.get("tokenizer.ggml.pre", "default")
+def _adds_bos(file: GgufFile) -> bool:
+    """Return whether llama.cpp puts bos_token before a text: as the file says, else by its kind."""
+    kind, cutting = (file.get(f"tokenizer.ggml.{name}", str) for name in ("model", "pre"))
+    return bool(file.get("tokenizer.ggml.add_bos_token", bool, kind == "llama" or cutting == "llama-bpe"))
+
+
+def _token(file: GgufFile, names: list[str], which: str) -> str | None:
+    field = f"tokenizer.ggml.{which}_token_id"
+    number = file.get(field, int)
+    if number is not None and not 0 <= number < len(names):
+        raise file.fault(field, f"{number:,}", f"the id of one of {len(names):,} tokens")
+    return None if number is None else names[number]
+
+
+def _byte_level(file: GgufFile, names: list[str]) -> bytes:
+    cutting = file.get("tokenizer.ggml.pre", str, "default")
     if cutting not in CUTTINGS:
-        raise SourceError(
-            place=f"{place}: tokenizer.ggml.pre",
-            found=repr(cutting),
-            wanted=f"one of {', '.join(CUTTINGS)}",
-            remedy="How it cuts a text into words is not known here.",
-        )
+        remedy = "How it cuts a text into words is not known here."
+        raise file.fault("tokenizer.ggml.pre", repr(cutting), f"one of {', '.join(CUTTINGS)}", remedy)
     parts = _cutting(cutting)
-    kinds = fields.get("tokenizer.ggml.token_type", [NORMAL] * len(names))
+    kinds = file.listed(_TYPES, int, len(names)) if _TYPES in file.fields else [NORMAL] * len(names)
     added = [
         {"id": n, "content": name, "special": kind == CONTROL, "normalized": False}
         | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
@@ -110,7 +135,7 @@ def _byte_level(fields: Mapping[str, Any], names: list[str], place: str) -> byte
     model = {
         "type": "BPE",
         "vocab": {name: n for n, name in enumerate(names) if kinds[n] != UNUSED},
-        "merges": [pair.split(" ") for pair in fields["tokenizer.ggml.merges"]],
+        "merges": [pair.split(" ") for pair in file.listed("tokenizer.ggml.merges", str)],
         "ignore_merges": parts.pop("ignore_merges"),
     }
     decoder = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
@@ -118,12 +143,12 @@ def _byte_level(fields: Mapping[str, Any], names: list[str], place: str) -> byte
     return json.dumps(whole, ensure_ascii=False).encode("utf-8")
 
 
-def _pieces(fields: Mapping[str, Any], names: list[str]) -> bytes:
-    kinds = fields["tokenizer.ggml.token_type"]
+def _pieces(file: GgufFile, names: list[str]) -> bytes:
+    kinds = file.listed(_TYPES, int, len(names))
     special = [name for name, kind in zip(names, kinds, strict=True) if kind == CONTROL]
     unknown = next((name for name, kind in zip(names, kinds, strict=True) if kind == UNKNOWN), "<unk>")
-    prefixed = bool(fields.get("tokenizer.ggml.add_space_prefix", True))
-    scores = fields["tokenizer.ggml.scores"]
+    prefixed = file.get("tokenizer.ggml.add_space_prefix", bool, True)
+    scores = file.listed("tokenizer.ggml.scores", float, len(names))
     used = {name: n for n, (name, kind) in enumerate(zip(names, kinds, strict=True)) if kind != UNUSED}
     return tokenizer_json(used, scores, unknown=unknown, special=special, prefix_space=prefixed)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from modelfactory.errors import SpecError
 from modelfactory.interchange import gguf_names
 from modelfactory.interchange.aside import aside, check_place
+from modelfactory.interchange.ends import end_of_turn
 from modelfactory.interchange.exporting import Dtype, state_of
 from modelfactory.interchange.families import FAMILIES
 from modelfactory.interchange.family import as_used, family_of
 from modelfactory.interchange.gguf_library import the_library
 from modelfactory.interchange.gguf_tokenizer import tokenizer_fields
+from modelfactory.interchange.origin import around, put_around
 from modelfactory.interchange.rotary_order import to_neighbours
 from modelfactory.interchange.tokenizer_files import check_vocabulary
 from modelfactory.interchange.weights import all_theirs
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from modelfactory.interchange.family import Family
     from modelfactory.tokens.tokenizer import Tokenizer
 
 
@@ -47,7 +50,8 @@ def export_gguf(
         to: a file that does not exist yet; written aside and renamed.
         dtype: of the matrices; float32 keeps every bit.
         licence: of the weights, by its SPDX name in small letters.
-        facts: `chat_template`, `prefix_id`.
+        facts: `chat_template`, `chat_names`, `prefix_id`, and the `origin` that an imported model has, by
+            which texts become tokens as there.
 
     Returns:
         The name of the architecture in GGUF.
@@ -60,8 +64,7 @@ def export_gguf(
     check_place(to)
     state, vocab_size = state_of(module, spec)
     check_vocabulary(tokenizer, vocab_size, "model")
-    family, fields = family_of(spec, FAMILIES)
-    name = _name(family.architecture)
+    name, family, fields = _family(spec)
     pairings = family.pairings(as_used(spec), vocab_size)
     theirs = all_theirs(state, pairings, "float32")
     if dtype != "float32":
@@ -77,16 +80,28 @@ def export_gguf(
     return name
 
 
-def _name(architecture: str) -> str:
-    for name, theirs in gguf_names.ARCHITECTURES.items():
-        if theirs == architecture:
-            return name
-    raise SpecError(
-        place="model",
-        found=f"a decoder like {architecture}",
-        wanted=f"one like {', '.join(gguf_names.ARCHITECTURES.values())}",
-        remedy="Export it in Hugging Face format; llama.cpp converts more architectures from there.",
-    )
+def _family(spec: Any) -> tuple[str, Family, dict[str, Any]]:
+    """Return the name in GGUF, the family of transformers and the fields of config.json."""
+    held = {theirs: name for name, theirs in gguf_names.ARCHITECTURES.items()}
+    try:
+        family, fields = family_of(spec, [each for each in FAMILIES if each.architecture in held], "GGUF")
+    except SpecError:
+        other = _held_elsewhere(spec)
+        if other is None:
+            raise
+        raise SpecError(
+            place="model",
+            found=f"a decoder like {other}",
+            wanted=f"one like {', '.join(held)}",
+            remedy="Export it in Hugging Face format; llama.cpp converts more architectures from there.",
+        ) from None
+    return held[family.architecture], family, fields
+
+
+def _held_elsewhere(spec: Any) -> str | None:
+    with suppress(SpecError):
+        return family_of(spec, FAMILIES)[0].architecture
+    return None
 
 
 def _add_fields(writer: Any, name: str, config: Mapping[str, Any], title: str, licence: str | None) -> None:
@@ -102,6 +117,10 @@ def _add_fields(writer: Any, name: str, config: Mapping[str, Any], title: str, l
         own |= {key: scaling[theirs] for key, theirs in gguf_names.SCALING.items() if theirs in scaling}
         if "attention_factor" in scaling or "truncate" in scaling:
             raise _no_field(f"YaRN with {scaling}", "the paper's factor of attention and whole pairs")
+    if scaling and scaling["rope_type"] == "llama3":
+        told = {"original_max_seq_len": scaling["original_max_position_embeddings"]} | scaling
+        for key, kind in gguf_names.LLAMA_3.items():  # what the factors follow from, every bit
+            (writer.add_uint64 if kind is int else writer.add_float64)(f"{gguf_names.OWN}{key}", told[key])
     for key, value in own.items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
         add(f"{name}.{key}", value)
@@ -125,11 +144,33 @@ def _add_tokenizer(writer: Any, tokenizer: Tokenizer, vocab_size: int, facts: Ma
     else:
         writer.add_token_scores(fields["scores"])
         writer.add_add_space_prefix(fields["add_space_prefix"])
-    writer.add_bos_token_id(facts.get("prefix_id", tokenizer.eos_id))
-    writer.add_eos_token_id(tokenizer.eos_id)
-    writer.add_add_bos_token(True)
+    _add_special(writer, tokenizer, facts)
     if facts.get("chat_template"):
         writer.add_chat_template(facts["chat_template"])
+
+
+def _add_special(writer: Any, tokenizer: Tokenizer, facts: Mapping[str, Any]) -> None:
+    """Say which tokens are special, and which come before and after every text."""
+    origin, named = facts.get("origin"), facts.get("chat_names", {}).get("bos_token")
+    ids = {"bos": facts.get("prefix_id", tokenizer.eos_id), "eos": tokenizer.eos_id}
+    before, after = [ids["bos"]], list[int]()
+    if not origin and named is not None and (bos := tokenizer.token_id(named)) not in (None, ids["bos"]):
+        ids["bos"], before = bos, []  # the one that the template writes, which alone has a name
+    if origin:
+        kinds = {kind: origin["names"].get(f"{kind}_token") for kind in ("bos", "pad", "unk")}
+        found = {kind: tokenizer.token_id(name) for kind, name in kinds.items() if name is not None}
+        before, after = put_around(around(origin, tokenizer))
+        ids = {"bos": before[0] if before else None, "eos": tokenizer.eos_id} | found
+    if before not in ([], [ids["bos"]]) or after not in ([], [ids["eos"]]):
+        wanted = "bos_token or nothing before a text, eos_token or nothing after it"
+        raise _no_field(f"a tokenizer that puts the tokens {before} before and {after} after a text", wanted)
+    ids["eot"] = end_of_turn(tokenizer, facts)
+    for kind, number in ids.items():
+        if number is not None:
+            getattr(writer, f"add_{kind}_token_id")(number)
+    writer.add_add_bos_token(bool(before))
+    if after:
+        writer.add_add_eos_token(True)
 
 
 def _add_tensors(writer: Any, name: str, theirs: Mapping[str, torch.Tensor], spec: Any, dtype: Dtype) -> None:

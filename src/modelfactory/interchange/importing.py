@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from modelfactory.errors import SourceError
 from modelfactory.interchange import tokenizer_files
 from modelfactory.interchange.config import CONFIG, read_json
+from modelfactory.interchange.origin import origin_of
 from modelfactory.interchange.safetensors_files import weight_files
 
 if TYPE_CHECKING:
@@ -50,11 +52,15 @@ def import_model(
     kind = format_of(place)
     own = with_tokenizer and tokenizer is None
     found = _model(place, kind, eos_token, with_tokenizer=own)
-    if not with_tokenizer or tokenizer is None:
+    if with_tokenizer and tokenizer is not None:
+        read = tokenizer_of(place, tokenizer=tokenizer, eos_token=eos_token)
+        tokenizer_files.check_vocabulary(read, found.vocab_size, str(place))
+        found = replace(found, tokenizer=read)
+    if found.tokenizer is None:
         return found
-    read = tokenizer_of(place, tokenizer=tokenizer, eos_token=eos_token)
-    tokenizer_files.check_vocabulary(read, found.vocab_size, str(place))
-    return replace(found, tokenizer=read)
+    origin = tokenizer_origin(place, found.tokenizer)
+    told = {"prefix_id": found.prefix_id} | ({} if origin is None else {"origin": origin})
+    return replace(found, facts={**found.facts, **told})
 
 
 def _model(place: Path, kind: Format, eos_token: str | None, *, with_tokenizer: bool) -> Imported:
@@ -92,6 +98,23 @@ def tokenizer_of(
     return tokenizer_files.read_tokenizer(place, read_json(place / CONFIG), eos_token)
 
 
+def tokenizer_origin(path: str | Path, tokenizer: Tokenizer) -> dict[str, Any] | None:
+    """Return how the tokenizer beside, or in, the weights is set up; None where `tokenizer` is another.
+
+    Raises:
+        SourceError: one of its files is damaged.
+    """
+    place = Path(path)
+    kind = format_of(place)
+    if kind == "hugging face":
+        return origin_of(place, read_json(place / CONFIG), tokenizer)
+    if kind == "gguf":
+        from modelfactory.interchange.gguf_reading import origin_in
+
+        return origin_in(place, tokenizer)
+    return None
+
+
 def _tokenizer_file(place: Path, eos_token: str | None) -> Tokenizer:
     if place.suffix != ".json":
         from modelfactory.interchange.llama2c import read_tokenizer
@@ -118,12 +141,18 @@ def format_of(path: Path) -> Format:
     Raises:
         SourceError: nothing is there, or something that is not read here.
     """
-    if path.is_dir():
-        return "hugging face"
-    if not path.is_file():
-        raise _unknown(path, "nothing", "Correct the path.")
-    with path.open("rb") as file:
-        start = file.read(len(_GGUF))
+    try:
+        os.fspath(path).encode("utf-8")
+        if path.is_dir():
+            return "hugging face"
+        if not path.is_file():
+            raise _unknown(path, "nothing", "Correct the path.")
+        with path.open("rb") as file:
+            start = file.read(len(_GGUF))
+    except UnicodeEncodeError as error:
+        raise _unknown(repr(os.fspath(path)), "a name that is not UTF-8", "Rename it.") from error
+    except OSError as error:
+        raise _unknown(path, f"nothing that can be read ({error.strerror})", "Correct the path.") from error
     if start == _GGUF:
         return "gguf"
     if start.startswith((_ZIP, _PICKLE)):
@@ -142,9 +171,10 @@ def files_of(path: Path) -> list[Path]:
     """Return the files an import reads: those that say what the model is."""
     if not path.is_dir():
         return [path]
-    return sorted({file for pattern in FOLDER_FILES for file in path.glob(pattern)} | set(weight_files(path)))
+    there = {file for pattern in FOLDER_FILES for file in path.glob(pattern) if file.is_file()}
+    return sorted(there | set(weight_files(path)))
 
 
-def _unknown(path: Path, found: str, remedy: str) -> SourceError:
+def _unknown(path: Path | str, found: str, remedy: str) -> SourceError:
     wanted = "a folder in Hugging Face format, a GGUF file, or a checkpoint of llama2.c (.bin)"
     return SourceError(place=str(path), found=found, wanted=wanted, remedy=remedy)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 CARD = "README.md"
 _PREFIX = "The tokenizer puts the token bos_token before every text."
+_AS_ORIGIN = "The tokenizer makes of every text what that of the model it started from does."
 
 
 def model_card(
@@ -58,7 +59,7 @@ def model_card(
         'tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")',
         "```",
         "",
-        _PREFIX,
+        _AS_ORIGIN if facts.get("origin") else _PREFIX,
     ]
     return "\n".join(parts) + "\n"
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from modelfactory.data import Pin
 from modelfactory.errors import SourceError
-from modelfactory.interchange.importing import import_model
+from modelfactory.interchange.importing import files_of, import_model, tokenizer_origin
 from modelfactory.interchange.tokenizer_files import check_vocabulary
 from modelfactory.spec import check_types, not_identity, to_json
 from modelfactory.tokens import load_tokenizer
+from modelfactory.stage import Progress
+from modelfactory.train.disk import full_disk_named
 from modelfactory.train.loading import FACTS, FOLDER
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from modelfactory.stage import Site
     from modelfactory.tokens.tokenizer import Tokenizer
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,23 +49,29 @@ def run(spec: ImportedModel, inputs: Mapping[str, Path], output_dir: Path, site:
         spec: what is imported.
         inputs: `source`, the pin file of all files that are read; `tokenizer`, a tokenizer stage.
         output_dir: exists and is empty.
-        site: not asked.
+        site: told how far it is.
 
     Raises:
         SourceError: the files changed after they were pinned, or cannot be imported.
+        DiskFull: no space for the checkpoint.
     """
     from modelfactory.train import checkpoint
 
-    del site
-    _refuse_changed(Pin.read(inputs["source"]))
+    site.report(Progress(done=0, total=3, unit="parts"))
+    _refuse_changed(Pin.read(inputs["source"]), Path(spec.path))
+    site.report(Progress(done=1, total=3, unit="parts"))
     imported = import_model(spec.path, with_tokenizer=False)
     tokenizer = load_tokenizer(inputs["tokenizer"])
     check_vocabulary(tokenizer, imported.vocab_size, spec.path)
+    origin = tokenizer_origin(spec.path, tokenizer)
     state = {f"model/{name}": tensor for name, tensor in imported.state.items()}
-    checkpoint.save(state, output_dir / FOLDER)
-    facts = _facts(imported, tokenizer, spec.bos_token)
+    site.report(Progress(done=2, total=3, unit="parts"))
+    facts = _facts(imported, tokenizer, spec.bos_token) | ({} if origin is None else {"origin": origin})
     text = json.dumps(facts, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    (output_dir / FACTS).write_text(text, encoding="utf-8")
+    with full_disk_named(output_dir):
+        checkpoint.save(state, output_dir / FOLDER)
+        (output_dir / FACTS).write_text(text, encoding="utf-8")
+    site.report(Progress(done=3, total=3, unit="parts"))
 
 
 def _facts(imported: Imported, tokenizer: Tokenizer, bos_token: str | None) -> dict[str, object]:
@@ -83,7 +91,15 @@ def _facts(imported: Imported, tokenizer: Tokenizer, bos_token: str | None) -> d
     }
 
 
-def _refuse_changed(pin: Pin) -> None:
+def _refuse_changed(pin: Pin, place: Path) -> None:
+    pinned = {file.path for file in pin.files}
+    if new := [file for file in files_of(place) if file.name not in pinned]:
+        raise SourceError(
+            place=str(new[0]),
+            found="a file that was not there when the import began",
+            wanted=f"the {len(pinned)} files that were",
+            remedy="Import again when the folder is at rest.",
+        )
     for file in pin.files:
         path = Path(pin.root) / file.path
         try:

@@ -14,6 +14,8 @@ from modelfactory.interchange.stage import ImportedModel
 from modelfactory.tokens import TokenizerFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from modelfactory.data import PinCache
     from modelfactory.models import Decoder
 
@@ -39,19 +41,46 @@ def architecture_of(path: str | Path, *, max_seq_len: int | None = None) -> Deco
     return found if max_seq_len is None else replace(found, max_seq_len=max_seq_len)
 
 
-def pin_model(path: str | Path, cache: PinCache) -> Pin:
-    """Return the pin of all files that an import reads."""
-    place = Path(path).resolve()
+def located(path: str | Path) -> Path:
+    """Return where a model is, from the root of the file system.
+
+    A file that is a link keeps its name, which says what it is: caches of downloads call the file that a link
+    leads to by its hash.
+
+    Raises:
+        SourceError: nothing is there, or something that is not read here.
+    """
+    place = Path(path)
     format_of(place)  # refuses what is none
-    files = tuple(pin_file(each, cache).files[0] for each in files_of(place))
-    return Pin(kind="files", root=str(place if place.is_dir() else place.parent), files=files)
+    return place.resolve() if place.is_dir() else place.parent.resolve() / place.name
+
+
+def pin_model(
+    path: str | Path, cache: PinCache, *, report: Callable[[Path], None] = lambda file: None
+) -> Pin:
+    """Return the pin of all files that an import reads, by their names there, wherever links lead.
+
+    Args:
+        path: the folder or file.
+        cache: hashes of files seen before.
+        report: told each file before it is read.
+
+    Raises:
+        SourceError: it cannot be imported, or a file cannot be read.
+    """
+    place = located(path)
+    files = []
+    for each in files_of(place):
+        report(each)
+        files.append(replace(pin_file(each, cache).files[0], path=each.name))
+    return Pin(kind="files", root=str(place if place.is_dir() else place.parent), files=tuple(files))
 
 
 def imported_model(path: str | Path) -> ImportedModel:
     """Return the spec of the stage that imports it, the same as `factory import` makes."""
     found = tokenizer_of(path)
     bos = None if found is None or found.bos_id is None else found.decode([found.bos_id])
-    return ImportedModel(path=str(Path(path).resolve()), bos_token=bos)
+    return ImportedModel(path=str(located(path)), bos_token=bos)
 
 
 def check_tokenizer(path: str | Path, tokenizer: object, place: str) -> None:
@@ -68,9 +97,25 @@ def check_tokenizer(path: str | Path, tokenizer: object, place: str) -> None:
     if not isinstance(tokenizer, TokenizerFile):
         found = "a tokenizer that is trained anew"
     else:
-        found = _unlike(Path(tokenizer.path).read_text("utf-8"), own.to_json())
+        found = _unlike(_text(Path(tokenizer.path)), own.to_json())
     if found:
         raise SourceError(place=place, found=found, wanted=f"the tokenizer of {path}", remedy=remedy)
+
+
+def _text(path: Path) -> str:
+    from tokenizers import Tokenizer
+
+    try:
+        text = path.read_text("utf-8")
+        Tokenizer.from_str(text)
+    except Exception as error:  # tokenizers raises plain Exception
+        raise SourceError(
+            place=str(path),
+            found=f"no tokenizer that can be read ({error})",
+            wanted="a tokenizer.json",
+            remedy="Copy the file again.",
+        ) from error
+    return text
 
 
 def _unlike(given: str, own: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import SourceError
 from modelfactory.interchange.config import read_json
+from modelfactory.interchange.origin import TOKENIZER_CONFIG, around, name_of
 from modelfactory.tokens.chat_template import default_template
 from modelfactory.tokens.importing import imported
 from modelfactory.tokens.tokenizer import TOKENIZER, Tokenizer
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     import tokenizers
 
-TOKENIZER_CONFIG = "tokenizer_config.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 _EOS_REMEDY = "Name the token that ends a text with eos_token (--eos-token)."
 
@@ -37,7 +37,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], eos_token: str | Non
     known: dict[int | None, str] = {
         number: token for token, number in inner.get_vocab(with_added_tokens=True).items()
     }
-    eos = eos_token or _name(told.get("eos_token")) or known.get(_first(config.get("eos_token_id")))
+    eos = eos_token or name_of(told.get("eos_token")) or known.get(_first(config.get("eos_token_id")))
     if eos is None:
         raise SourceError(
             place=str(folder / TOKENIZER_CONFIG),
@@ -45,7 +45,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], eos_token: str | Non
             wanted="the token that ends a text",
             remedy=_EOS_REMEDY,
         )
-    bos = _name(told.get("bos_token")) or known.get(_first(config.get("bos_token_id")))
+    bos = name_of(told.get("bos_token")) or known.get(_first(config.get("bos_token_id")))
     is_added = told.get("add_bos_token")
     if is_added is None:
         is_added = bos is not None and adds_first(inner, inner.token_to_id(bos))
@@ -84,19 +84,32 @@ def check_vocabulary(tokenizer: Tokenizer | None, vocab_size: int, place: str) -
 def chat_template(folder: Path) -> str | None:
     """Return the template of chats, where there is one; of several by name the default."""
     if (folder / CHAT_TEMPLATE).exists():
-        return (folder / CHAT_TEMPLATE).read_text("utf-8")
+        try:
+            return (folder / CHAT_TEMPLATE).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(
+                place=str(folder / CHAT_TEMPLATE),
+                found=f"no text that can be read ({error})",
+                wanted="a Jinja template in UTF-8",
+                remedy="Copy it again.",
+            ) from error
     if not (folder / TOKENIZER_CONFIG).exists():
         return None
     return default_template(read_json(folder / TOKENIZER_CONFIG).get("chat_template"))
 
 
 def write_tokenizer(
-    tokenizer: Tokenizer, folder: Path, max_seq_len: int, prefix_id: int, template: str | None
+    tokenizer: Tokenizer, folder: Path, max_seq_len: int, prefix_id: int, facts: Mapping[str, Any]
 ) -> None:
     """Write tokenizer.json, tokenizer_config.json and the template of chats.
 
-    What reads them puts the token `prefix_id` before every text, as training did.
+    What reads them treats a text as the origin of an imported model does, if `facts` has one, else puts the
+    token `prefix_id` before it.
     """
+    template = facts.get("chat_template")
+    if facts.get("origin"):
+        _write_as_origin(tokenizer, folder, facts["origin"], template)
+        return
     (folder / TOKENIZER).write_text(_adding(tokenizer, prefix_id), encoding="utf-8")
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -106,9 +119,29 @@ def write_tokenizer(
         "model_max_length": max_seq_len,
         "clean_up_tokenization_spaces": False,
     }
-    (folder / TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    named = facts.get("chat_names", {})  # which the template asks for
+    config |= {**named, "add_bos_token": named.get("bos_token", config["bos_token"]) == config["bos_token"]}
+    _write_json(folder / TOKENIZER_CONFIG, config)
     if template is not None:
         (folder / CHAT_TEMPLATE).write_text(template, encoding="utf-8")
+
+
+def _write_as_origin(
+    tokenizer: Tokenizer, folder: Path, origin: Mapping[str, Any], template: str | None
+) -> None:
+    (folder / TOKENIZER).write_text(around(origin, tokenizer), encoding="utf-8")
+    files = dict(origin["files"])
+    config = dict(files.get(TOKENIZER_CONFIG, {}))
+    if template is not None and template != default_template(config.get("chat_template")):
+        if config.pop("chat_template", None) is not None:
+            files[TOKENIZER_CONFIG] = config
+        (folder / CHAT_TEMPLATE).write_text(template, encoding="utf-8")
+    for name, fields in files.items():
+        _write_json(folder / name, fields)
+
+
+def _write_json(path: Path, fields: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _adding(tokenizer: Tokenizer, prefix_id: int) -> str:
@@ -136,12 +169,6 @@ def _parsed(content: bytes, path: Path) -> tokenizers.Tokenizer:
             wanted="a tokenizer.json",
             remedy="Copy it again.",
         ) from error
-
-
-def _name(token: Any) -> str | None:
-    """Return a token's text; older files hold an object in its place."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
 
 
 def _first(ids: Any) -> int | None:

@@ -72,6 +72,8 @@ class Board:
             case StageProgressed():
                 if event.stage.id in self.rows:
                     self.rows[event.stage.id].progress = event.progress
+                if event.progress.warning:
+                    return f"WARNING: {named(event.stage)}: {event.progress.warning}"
             case StageServed():
                 self._close(event.stage)
                 self.n_stored += 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from modelfactory.models.architecture import Norm
 from modelfactory.models.checks import require_positive, require_scale
 from modelfactory.models.matrices import Matrix
-from modelfactory.models.rope import LinearScaling, Llama3Scaling, YaRN
+from modelfactory.models.rope import LinearScaling, Llama3Scaling, YaRN, require_stretched
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Attention:
         if self.window is not None:
             require_positive("Attention", window=self.window)
         if self.rope is not None:
-            require_even_turns("Attention.head_dim", self.head_dim, self.rope)
+            require_turns("Attention.head_dim", self.head_dim, self.rope)
 
     def check(self, d_model: int, max_seq_len: int) -> None:
         """Refuse a window that no position of the context fills."""
@@ -161,8 +161,8 @@ class Attention:
         return attention_module.CausalAttention(self, context)
 
 
-def require_even_turns(place: str, head_dim: int, rope: Rope) -> None:
-    """Raise SpecError unless rotary positions turn whole pairs of a head's dimensions."""
+def require_turns(place: str, head_dim: int, rope: Rope) -> None:
+    """Raise SpecError unless rotary positions turn whole pairs of a head's dimensions, and a scaling some."""
     n_turned = rope.n_turned(head_dim)
     require(
         n_turned % 2 == 0,
@@ -174,3 +174,5 @@ def require_even_turns(place: str, head_dim: int, rope: Rope) -> None:
     )
     wanted = f"a share that turns at least 2 of {head_dim} dimensions"
     require(n_turned >= 1, place="Rope.share", found=rope.share, wanted=wanted)
+    if n_turned >= 2:  # else that is the fault
+        require_stretched(rope.scaling, rope.theta, n_turned)

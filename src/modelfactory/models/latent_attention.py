@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from modelfactory.models.architecture import Norm
-from modelfactory.models.attention import Rope, require_even_turns
+from modelfactory.models.attention import Rope, require_turns
 from modelfactory.models.checks import require_positive
 from modelfactory.models.matrices import Matrix
 from modelfactory.spec import check_types, require
@@ -60,7 +60,7 @@ class LatentAttention:
             found=self.rope.share,
             wanted="1: dimensions without position are nope_head_dim",
         )
-        require_even_turns("LatentAttention.rope_head_dim", self.rope_head_dim, self.rope)
+        require_turns("LatentAttention.rope_head_dim", self.rope_head_dim, self.rope)
 
     @property
     def qk_head_dim(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -94,3 +95,27 @@ class Llama3Scaling:
             found=self.low_freq_factor,
             wanted=f"above 0 and below high_freq_factor {self.high_freq_factor}",
         )
+
+
+def require_stretched(
+    scaling: LinearScaling | YaRN | Llama3Scaling | None, theta: float, n_turned: int
+) -> None:
+    """Raise SpecError if the original context is so long that no pair of dimensions is stretched.
+
+    Args:
+        scaling: of the positions.
+        theta: base of the wavelengths.
+        n_turned: dimensions of a head that turn, two in each pair.
+    """
+    if scaling is None or isinstance(scaling, LinearScaling) or theta <= 1:  # the last is refused by Rope
+        return
+    n_turns = scaling.beta_fast if isinstance(scaling, YaRN) else scaling.high_freq_factor
+    longest = n_turns * 2 * math.pi * theta ** ((n_turned - 2) / n_turned)
+    require(
+        scaling.original_max_seq_len < longest,
+        place=f"{type(scaling).__name__}.original_max_seq_len",
+        found=scaling.original_max_seq_len,
+        wanted=f"below {longest:,.0f}: in a longer context every pair of {n_turned} dimensions turns "
+        f"{n_turns:g} times or more at Rope.theta {theta:g}, and none is stretched",
+        remedy="Give the context that the model was trained on before, or leave Rope.scaling out (None).",
+    )

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.evaluate import Evaluate
-from modelfactory.plan.cost import Prices, totals
+from modelfactory.plan.cost import Prices, Way, totals
 from modelfactory.plan.planned import Plan, PlannedStage, stage_id
 from modelfactory.plan.states import with_states
 from modelfactory.tokens import BPE, Shards, TokenizerFile, chat_files
@@ -31,17 +31,24 @@ RUN = {
     "tokens": ("modelfactory.tokens.shard_stage:run", 1),
     "train": ("modelfactory.train.stage:run", 1),
     "evaluate": ("modelfactory.evaluate.stage:run", 1),
-    "import": ("modelfactory.interchange.stage:run", 1),
+    "import": ("modelfactory.interchange.stage:run", 2),
 }
 """Kind -> the stage function and its declared version."""
 
 
 def plan_experiments(
-    experiments: Iterable[Experiment], sources: PinnedSources, store: Store | None, *, jobs: int, threads: int
+    experiments: Iterable[Experiment],
+    sources: PinnedSources,
+    store: Store | None,
+    *,
+    jobs: int,
+    threads: int,
+    way: Way | None = None,
 ) -> Plan:
     """Return every stage the experiments need, each with its state, its reason, and its price.
 
-    `store` is None where no workspace exists yet: then everything is to run.
+    `store` is None where no workspace exists yet: then everything is to run. `way` is how training would be
+    carried out, by default in one process as `factory run` does; only the memory estimate looks at it.
     """
     listed = tuple(experiments)
     graph = _Graph(sources)
@@ -49,7 +56,7 @@ def plan_experiments(
     prices = Prices(store, threads=threads, graph=graph.stages, pins=graph.pins)
     priced = [prices.priced(stage) for stage in graph.named()]
     stages = with_states(priced, store, roles)
-    total = totals(stages, listed, prices, jobs=jobs)
+    total = totals(stages, listed, prices, jobs=jobs, way=way or Way())
     return Plan(
         stages=tuple(stages),
         totals=total,
@@ -139,10 +146,14 @@ class _Graph:
 
     def _tokens(self, dataset: Dataset, tokenizer: str, spec: BPE | TokenizerFile) -> str:
         inputs = {"documents": self._documents(dataset), "tokenizer": tokenizer}
-        found = {name: self._by_source[path] for name, path in chat_files(dataset, spec).items()}
-        self.pins |= {pin.digest: pin for pin in found.values()}
-        pins = {name: pin.digest for name, pin in found.items()}
+        pins = self._chat_pins(dataset, spec)
         return self._put("tokens", f"{dataset.name} ({dataset.split.part})", Shards(), inputs, pins=pins)
+
+    def _chat_pins(self, dataset: Dataset, tokenizer: BPE | TokenizerFile) -> dict[str, str]:
+        """Return the pins of what renders its conversations, by input; none for texts."""
+        found = {name: self._by_source[path] for name, path in chat_files(dataset, tokenizer).items()}
+        self.pins |= {pin.digest: pin for pin in found.values()}
+        return {name: pin.digest for name, pin in found.items()}
 
     def _run_of(
         self, experiment: Run, *, tasks: tuple[Task, ...] = (), until: int | None = None
@@ -168,7 +179,8 @@ class _Graph:
             label = f"{experiment.name} to step {step:,}"
             resumes = self._put("train", label, spec, inputs, resumes=resumes)
             roles[f"train@{step}"] = resumes
-            roles |= self._evaluations(f"{experiment.name} at step {step:,}", step, tasks, roles)
+            place = f"{experiment.name} at step {step:,}"
+            roles |= self._evaluations(place, step, tasks, roles, spec_of_it)
             before = step
             if step == until:
                 break
@@ -189,7 +201,12 @@ class _Graph:
         return {START: self._put("import", start.path, self._imports[start], inputs, pins=pins)}
 
     def _evaluations(
-        self, label: str, step: int, tasks: tuple[Task, ...], roles: Mapping[str, str]
+        self,
+        label: str,
+        step: int,
+        tasks: tuple[Task, ...],
+        roles: Mapping[str, str],
+        tokenizer: BPE | TokenizerFile,
     ) -> dict[str, str]:
         found = {}
         for task in tasks:
@@ -198,7 +215,8 @@ class _Graph:
                 "tokenizer": roles["tokenizer"],
                 "documents": self._documents(task.dataset),
             }
-            made = self._put("evaluate", f"{task.name} of {label}", Evaluate(task=task), inputs)
+            pins = self._chat_pins(task.dataset, tokenizer)
+            made = self._put("evaluate", f"{task.name} of {label}", Evaluate(task=task), inputs, pins=pins)
             found[f"{task.name}@{step}"] = made
         return found
 

@@ -17,8 +17,9 @@ from modelfactory.train import Pretrained
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from modelfactory.data import PinCache
+    from modelfactory.data import Dataset, PinCache
     from modelfactory.experiment import Experiment
+    from modelfactory.tokens import BPE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +40,15 @@ def pin_sources(experiments: Sequence[Experiment], cache: PinCache) -> PinnedSou
     """
     found: dict[Any, Pin] = {}
     faults: list[InvalidInput] = []
+    asked = [(task.dataset, each.tokenizer) for each in experiments for task in each.evaluations]
     experiments = with_starts(experiments)
+    rendered = [(part.dataset, each.tokenizer) for each in experiments for part in each.mixture.parts] + asked
     for source, pinned in _pinners(experiments, cache).items():
         try:
             found[source] = pinned()
         except InvalidInput as error:
             faults.append(error)
-    faults.extend(_chat_faults(experiments, found, cache))
+    faults.extend(_chat_faults(rendered, found, cache))
     faults.extend(_dataset_faults(experiments, found))
     faults.extend(pretrained_faults(experiments, found))
     if faults:
@@ -55,10 +58,9 @@ def pin_sources(experiments: Sequence[Experiment], cache: PinCache) -> PinnedSou
 
 
 def _chat_faults(
-    experiments: Iterable[Experiment], found: dict[Any, Pin], cache: PinCache
+    pairs: Iterable[tuple[Dataset, BPE | TokenizerFile]], found: dict[Any, Pin], cache: PinCache
 ) -> Iterator[InvalidInput]:
     """Pin what conversations are rendered by, and yield what is wrong with it."""
-    pairs = [(part.dataset, each.tokenizer) for each in experiments for part in each.mixture.parts]
     for dataset, tokenizer in dict.fromkeys(pairs):
         try:
             found |= {path: pin_file(path, cache) for path in chat_files(dataset, tokenizer).values()}

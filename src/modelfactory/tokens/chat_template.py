@@ -24,6 +24,8 @@ _FIRST_MARK, _LAST_MARK = 0x100000, 0x10FFFE
 """Private use: characters that texts hardly ever hold; those that they do are passed over."""
 _BROKEN = (ArithmeticError, LookupError, RecursionError)
 """What else a template may raise."""
+_ANSWER = "An answer."
+_ASKED = ({"role": "user", "content": "A question."}, {"role": "assistant", "content": _ANSWER})
 _MARK_REMEDY = "Put {% generation %} and {% endgeneration %} around what the assistant says in the template."
 
 
@@ -67,7 +69,7 @@ class ChatTemplate:
         import jinja2
 
         self.source, self.place = source, place
-        self._names = dict(names)
+        self.names = dict(names)
         self._is_marked = re.search(r"\{%-?\s*generation\s*-?%\}", source) is not None
         try:
             self._template = _environment().from_string(source)
@@ -106,6 +108,37 @@ class ChatTemplate:
         learnt = [self._added(whole, messages, n, special, document) for n in answers]
         return whole._replace(learnt=learnt)
 
+    def prompt(
+        self, messages: Sequence[Mapping[str, str]], special: re.Pattern[str], document: str
+    ) -> Rendered:
+        """Return the text after which the assistant's next message begins.
+
+        Args:
+            messages: role and content of each, the user's last.
+            special: matches the special tokens of the tokenizer.
+            document: names the conversation in errors.
+
+        Raises:
+            SourceError: the template refuses the conversation.
+        """
+        return self._rendered(messages, special, document, add_generation_prompt=True)
+
+    def end_of_turn(self, special: re.Pattern[str]) -> str | None:
+        """Return the special token that follows what an assistant says; None where there is none.
+
+        Args:
+            special: matches the special tokens of the tokenizer.
+        """
+        try:
+            whole = self._rendered(_ASKED, special, "a conversation of two messages")
+        except SourceError:
+            return None  # a template for other conversations
+        end = whole.text.rfind(_ANSWER) + len(_ANSWER)
+        following = next((span for span in whole.special if span[0] >= end), None)
+        if following is None or _ANSWER not in whole.text or whole.text[end : following[0]].strip():
+            return None
+        return whole.text[slice(*following)]
+
     def _added(
         self,
         whole: Rendered,
@@ -137,7 +170,7 @@ class ChatTemplate:
 
         marks = _Marks([self.source, *(message["content"] for message in messages)])
         told = [{**message, "content": marks.quoting(message["content"], special)} for message in messages]
-        variables = {"tools": None, "documents": None, "add_generation_prompt": False, **self._names, **more}
+        variables = {"tools": None, "documents": None, "add_generation_prompt": False, **self.names, **more}
         try:
             marked = self._template.render(messages=told, **variables, **marks.variables)
         except (jinja2.TemplateError, TypeError, ValueError, *_BROKEN) as error:

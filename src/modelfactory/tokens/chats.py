@@ -11,7 +11,7 @@ from modelfactory.data.chats import parsed
 from modelfactory.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -62,10 +62,37 @@ class ChatEncoder:
         ]
         wholes = self._whole.encode_batch([chat.text for chat in rendered], add_special_tokens=False)
         for chat, whole, document in zip(rendered, wholes, documents, strict=True):
-            ids, places = _arrays(whole)
-            if not (chat.is_plain and self._n_special(ids) == self._n_meant(chat)):
-                ids, places = self._apart(chat, document)
+            ids, places = self._encoded(chat, whole, document)
             yield self._closed(ids, _learnt(places, chat.learnt))
+
+    def prompt(self, messages: Sequence[Mapping[str, str]], document: str) -> list[int]:
+        """Return the ids after which the assistant's next message begins.
+
+        Args:
+            messages: role and content of each, the user's last.
+            document: what errors call the conversation.
+
+        Raises:
+            SourceError: the template cannot render it, or a message spells out a special token that this
+                tokenizer cannot tell from one that is meant.
+        """
+        chat = self.template.prompt(messages, self._special, document)
+        whole = self._whole.encode(chat.text, add_special_tokens=False)
+        found: list[int] = self._encoded(chat, whole, document)[0].tolist()
+        return found
+
+    def end_of_turn(self) -> int | None:
+        """Return the special token that follows what an assistant says; None where there is none."""
+        found = self.template.end_of_turn(self._special)
+        return None if found is None else self.tokenizer.token_id(found)
+
+    def _encoded(
+        self, chat: Rendered, whole: Any, document: str
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        ids, places = _arrays(whole)
+        if chat.is_plain and self._n_special(ids) == self._n_meant(chat):
+            return ids, places
+        return self._apart(chat, document)
 
     def _n_special(self, ids: NDArray[np.int32]) -> int:
         return int(np.isin(ids, self._special_ids).sum())

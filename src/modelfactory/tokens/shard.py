@@ -25,7 +25,7 @@ PREFIX = "tokens"
 DOCUMENTS = "documents.parquet"
 FACTS = "tokens.json"
 LOSS_MASK = "loss_mask.bin"
-CHAT_TEMPLATE = "chat_template"
+CHAT_TEMPLATE, CHAT_NAMES = "chat_template", "chat_names"
 """Among the facts of a shard of conversations: the Jinja that they were rendered by."""
 _CHUNK = 1 << 24
 
@@ -95,8 +95,19 @@ class TokenShard:
     @property
     def chat_template(self) -> str | None:
         """The Jinja template that its conversations were rendered by; None for plain texts."""
+        found: str | None = self._facts.get(CHAT_TEMPLATE)
+        return found
+
+    @property
+    def chat_names(self) -> dict[str, str] | None:
+        """The names of special tokens that the template was given; None for plain texts and older shards."""
+        found: dict[str, str] | None = self._facts.get(CHAT_NAMES)
+        return found
+
+    @property
+    def _facts(self) -> dict[str, Any]:
         path = self.directory / FACTS
-        found: str | None = json.loads(path.read_text("utf-8")).get(CHAT_TEMPLATE) if path.is_file() else None
+        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         return found
 
     @property

@@ -14,7 +14,15 @@ from modelfactory.tokens.chat_files import CONFIG, TEMPLATE, template_of
 from modelfactory.tokens.chats import ChatEncoder
 from modelfactory.tokens.indexed import IndexedWriter
 from modelfactory.tokens.pinned import pinned_content
-from modelfactory.tokens.shard import CHAT_TEMPLATE, DOCUMENTS, FACTS, LOSS_MASK, PREFIX, documents_schema
+from modelfactory.tokens.shard import (
+    CHAT_NAMES,
+    CHAT_TEMPLATE,
+    DOCUMENTS,
+    FACTS,
+    LOSS_MASK,
+    PREFIX,
+    documents_schema,
+)
 from modelfactory.tokens.threads import tokenizer_threads
 from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
 
@@ -75,8 +83,15 @@ def _chats(tokenizer: Tokenizer, inputs: Mapping[str, Path], facts: Mapping[str,
             wanted=f"the input {TEMPLATE!r} where documents are conversations, and only there",
             remedy="Give the inputs that `chat_files` names, pinned.",
         )
-    if not is_chats:
-        return None
+    return chat_encoder(tokenizer, inputs) if is_chats else None
+
+
+def chat_encoder(tokenizer: Tokenizer, inputs: Mapping[str, Path]) -> ChatEncoder:
+    """Return what encodes conversations by the template that `inputs` pin.
+
+    Raises:
+        SourceError: the template changed after it was pinned.
+    """
     names = [name for name in (TEMPLATE, CONFIG) if name in inputs]
     return ChatEncoder(tokenizer, template_of({name: pinned_content(inputs[name], name) for name in names}))
 
@@ -121,7 +136,10 @@ def write_shard(
             wanted="one that writes what the assistant says",
             remedy="Mend the template, or what stands between {% generation %} and {% endgeneration %}.",
         )
-    of_chats = {} if chats is None else {"n_learnt": n_learnt, CHAT_TEMPLATE: chats.template.source}
+    of_chats: dict[str, Any] = {}
+    if chats is not None:
+        template = {CHAT_TEMPLATE: chats.template.source, CHAT_NAMES: chats.template.names}
+        of_chats = {"n_learnt": n_learnt, **template}
     _write_facts(writer, tokenizer, n_bytes, output_dir, of_chats)
     return writer
 

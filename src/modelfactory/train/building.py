@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from modelfactory.errors import SpecError
+from modelfactory.errors import FactoryError, SpecError
 from modelfactory.models import LossSums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from modelfactory.train.processes import Sums
     from modelfactory.train.segment import TrainSegment
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 def module_of(spec: TrainSegment, vocab_size: int) -> torch.nn.Module:
     """Return the module, if it is as large as the spec says: FLOPs, memory and cost are counted by that."""
-    module = cast("torch.nn.Module", spec.model.build(vocab_size, spec.seed))
+    with _own_faults_named(spec.model):
+        module = cast("torch.nn.Module", spec.model.build(vocab_size, spec.seed))
     counted, there = spec.model.n_parameters(vocab_size), sum(each.numel() for each in module.parameters())
     if counted != there:
         raise SpecError(
@@ -32,7 +34,8 @@ def module_of(spec: TrainSegment, vocab_size: int) -> torch.nn.Module:
 
 def optimizer_of(spec: TrainSegment, module: torch.nn.Module) -> torch.optim.Optimizer:
     """Return the optimizer, if it is one and steps every parameter that is trained."""
-    optimizer = spec.optimizer.build(module)
+    with _own_faults_named(spec.optimizer):
+        optimizer = spec.optimizer.build(module)
     place, remedy = f"{type(spec.optimizer).__name__}.build", "Mend the optimizer's spec."
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise SpecError(place=place, found=repr(optimizer), wanted="a torch.optim.Optimizer", remedy=remedy)
@@ -47,6 +50,24 @@ def optimizer_of(spec: TrainSegment, module: torch.nn.Module) -> torch.optim.Opt
             remedy=remedy,
         )
     return optimizer
+
+
+@contextmanager
+def _own_faults_named(spec: object) -> Iterator[None]:
+    """Name the spec whose `build` raised something that names nothing; all of it is in the stage's log."""
+    try:
+        yield
+    except (FactoryError, MemoryError):
+        raise
+    except Exception as error:
+        if "memory" in str(error):  # told as such by who started the stage
+            raise
+        raise SpecError(
+            place=f"{type(spec).__name__}.build",
+            found=f"{type(error).__name__}: {error}",
+            wanted="what is built without an error",
+            remedy="Mend the part of it that is yours; the log of the stage has every line.",
+        ) from error
 
 
 def sums_of(module: torch.nn.Module) -> Sums:

@@ -1,8 +1,9 @@
-"""A full disk, told as such whichever library met it."""
+"""A full disk, or a file that may not grow, told as such whichever library met it."""
 
 from __future__ import annotations
 
 import errno
+import resource
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -18,19 +19,35 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def full_disk_named(folder: Path) -> Iterator[None]:
-    """Raise DiskFull in place of an error inside the block that a full disk was behind."""
+    """Raise DiskFull in place of an error inside the block that a full disk was behind.
+
+    One that a limit on the size of files was behind is told as that: making room would not help.
+    """
     try:
         yield
     except Exception as error:
-        if not any(isinstance(each, OSError) and each.errno in _FULL for each in _behind(error)):
+        numbers = {each.errno for each in _behind(error) if isinstance(each, OSError)}
+        if not numbers & set(_FULL):
             raise
-        free = shutil.disk_usage(folder).free
+        what, remedy = _too_large() if errno.EFBIG in numbers else _no_space(folder)
         message = (
-            f"{folder}: no space left while writing ({free:,} bytes free), or a limit on the size of files "
-            "(`ulimit -f`). What was begun is thrown away and earlier checkpoints stand. Make room "
-            "(`factory gc --dry-run` shows what nothing needs), then run again."
+            f"{folder}: {what}. What was begun is thrown away and earlier checkpoints stand. {remedy}, then "
+            "run again."
         )
         raise DiskFull(message) from error
+
+
+def _no_space(folder: Path) -> tuple[str, str]:
+    free = shutil.disk_usage(folder).free
+    what = f"no space left while writing ({free:,} bytes free)"
+    return what, "Make room (`factory gc --dry-run` shows what nothing needs)"
+
+
+def _too_large() -> tuple[str, str]:
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    bound = "the file system's bound" if limit == resource.RLIM_INFINITY else f"{limit:,} bytes (`ulimit -f`)"
+    remedy = "Use another file system" if limit == resource.RLIM_INFINITY else "Raise it (`ulimit -f unlimited`)"
+    return f"a file would be larger than {bound} allows", remedy
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:

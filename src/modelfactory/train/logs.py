@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from modelfactory.stage import OBSERVED, Progress
+from modelfactory.train.labels import unlabelled
 from modelfactory.train.speed import peak_of
 
 if TYPE_CHECKING:
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 METRICS = "metrics.jsonl"
 TIMING = "timing.jsonl"
 _REPORT_EVERY_S = 0.5
+_logger = logging.getLogger(__name__)
 
 
 class StepLog:
     """Appends one line for each step to metrics.jsonl and to observed/timing.jsonl; reports progress.
 
-    Metrics follow from the spec alone; whatever a clock says goes into `observed/`.
+    Metrics follow from the spec alone; whatever a clock says goes into `observed/`. The first step without a
+    label that counts is warned of, and how many there were at the end.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class StepLog:
         self._timing = self._open(output_dir / OBSERVED / TIMING)
         self._clock = time.perf_counter()
         self._reported = float("-inf")
+        self._n_unlabelled = 0
 
     def __enter__(self) -> Self:
         """Start the clock of the first step."""
@@ -54,6 +59,8 @@ class StepLog:
     ) -> None:
         """Close both files."""
         self._stack.close()
+        if self._n_unlabelled > 1:
+            _logger.warning("%d steps had no label that counts", self._n_unlabelled)
 
     def add(self, result: StepResult, *, step: int, lr: float, n_tokens: int) -> None:
         """Write one step; `n_tokens` are those of the run up to and with it."""
@@ -74,7 +81,17 @@ class StepLog:
         )
         mfu = {} if self._peak == 0 else {"mfu": round(rate * self._flops_per_token / self._peak, 4)}
         _write(self._timing, step=step, seconds=round(seconds, 6), tokens_per_s=round(rate, 1), **mfu)
+        if result.loss is None:
+            self._note_unlabelled(step)
         self._report(result, step, seconds, {"tokens_per_s": rate, **mfu})
+
+    def _note_unlabelled(self, step: int) -> None:
+        self._n_unlabelled += 1
+        if self._n_unlabelled == 1:
+            text = unlabelled(self._stream, step)
+            _logger.warning("%s", text)
+            first, last = self._spec.from_step, self._spec.to_step
+            self._site.report(Progress(done=step - first, total=last - first, unit="steps", warning=text))
 
     def _lap(self) -> float:
         now = time.perf_counter()
@@ -86,7 +103,8 @@ class StepLog:
         if self._clock - self._reported < _REPORT_EVERY_S and step != last:
             return
         self._reported = self._clock
-        metrics = {"step": step, "loss": result.loss, **speed}
+        loss = {} if result.loss is None else {"loss": result.loss}
+        metrics = {"step": step, **loss, **speed}
         self._site.report(
             Progress(done=step - first, total=last - first, unit="steps", rate=1 / seconds, metrics=metrics)
         )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import SpecError
 from modelfactory.models import Attention, FeedForward, GatedFeedForward
+from modelfactory.models.architecture import BuildContext
 from modelfactory.models.experts import Experts
 from modelfactory.models.latent_attention import LatentAttention
 from modelfactory.models.lora import Adapted
+from modelfactory.stage import Parallel
 from modelfactory.train.optimizers import AdamW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from modelfactory.stage import Parallel
     from modelfactory.train.segment import TrainSegment
 
 
@@ -26,11 +29,28 @@ def check_parallel(spec: TrainSegment, parallel: Parallel) -> None:
     """
     if parallel.world_size == 1:
         return
+    try:
+        _check(spec, parallel)
+    except SpecError as error:
+        remedy = f"{error.remedy} {_what_works(spec)}".strip()
+        raise SpecError(place=error.place, found=error.found, wanted=error.wanted, remedy=remedy) from None
+
+
+def _what_works(spec: TrainSegment) -> str:
+    """Say by what this very run can be divided between two processes."""
+    works = []
+    for axis in fields(Parallel):
+        with suppress(SpecError):
+            _check(spec, Parallel(**{axis.name: 2}))
+            works.append(f"{axis.name}=2")
+    return f"This run can have {' or '.join(works)}." if works else "This run takes one process."
+
+
+def _check(spec: TrainSegment, parallel: Parallel) -> None:
     _check_rows(spec, parallel)
     _check_optimizer(spec, parallel)
     if isinstance(spec.model, Adapted) and max(parallel.tensor, parallel.context, parallel.expert) > 1:
-        remedy = "Use data or shard for adapters."
-        _refuse("tensor, context, expert", "model", spec.model, "a model without adapters", remedy)
+        _refuse("tensor, context, expert", "model", spec.model, "a model without adapters")
     if parallel.tensor > 1:
         _check_tensor(spec.model, parallel.tensor)
     if parallel.context > 1:
@@ -52,45 +72,65 @@ def _check_optimizer(spec: TrainSegment, parallel: Parallel) -> None:
         place="Parallel",
         found=f"{parallel} with {type(spec.optimizer).__name__}",
         wanted="AdamW, whose step treats each number by itself: the others need whole matrices",
-        remedy="Use AdamW, or data and context only, which leave every process all parameters.",
+        remedy="Use AdamW to divide parameters.",
     )
 
 
 def _check_tensor(model: Any, size: int) -> None:
-    remedy = "Use shard, data or context for this model."
     for place, layer in _layers(model):
         if isinstance(layer, Attention):
-            _divides("tensor", size, layer.n_heads, f"{place}.n_heads", remedy)
-            _divides("tensor", size, layer.n_kv_heads, f"{place}.n_kv_heads", remedy)
+            _divides("tensor", size, layer.n_heads, f"{place}.n_heads")
+            _divides("tensor", size, layer.n_kv_heads, f"{place}.n_kv_heads")
             is_wide = layer.qk_norm is not None and layer.qk_norm.over == "width"
             _require(
                 not is_wide,
                 place=f"Parallel.tensor, {place}.qk_norm",
                 found="a norm over all heads",
                 wanted="none, or one over each head: heads lie on different processes",
-                remedy=remedy,
             )
         elif isinstance(layer, FeedForward | GatedFeedForward):
-            _divides("tensor", size, layer.d_ff, f"{place}.d_ff", remedy)
-        elif type(layer).__module__.startswith("modelfactory."):
-            _refuse("tensor", place, layer, "attention, or feed-forwards without experts", remedy)
+            _divides("tensor", size, layer.d_ff, f"{place}.d_ff")
+        elif is_own(layer):
+            wanted = "one whose module has `tensor_pair()` (see modelfactory.train.tensor.Pair)"
+            _require_method(model, place, layer, "tensor_pair", wanted, axis="tensor")
+        else:
+            _refuse("tensor", place, layer, "attention, or feed-forwards without experts")
 
 
 def _check_context(spec: TrainSegment, size: int) -> None:
-    remedy = "Use shard, data or tensor for this model."
     _divides("2 * context", 2 * size, spec.seq_len, "positions of a row", "Use another max_seq_len or size.")
     for place, layer in _layers(spec.model):
         if isinstance(layer, Experts):
-            _refuse("context", place, layer, "feed-forwards without experts: loads count whole rows", remedy)
-        if place.endswith("mixer") and not isinstance(layer, Attention | LatentAttention):
-            _refuse("context", place, layer, "softmax attention, which can look at other processes", remedy)
+            _refuse("context", place, layer, "feed-forwards without experts: loads count whole rows")
+        if not place.endswith("mixer") or isinstance(layer, Attention | LatentAttention):
+            continue
+        if is_own(layer):
+            wanted = "one whose module mixes positions through an attribute `attend`, as CausalAttention does"
+            _require_method(spec.model, place, layer, "attend", wanted, axis="context")
+        else:
+            _refuse("context", place, layer, "softmax attention, which can look at other processes")
     _require(
         getattr(spec.model, "multi_token", None) is None,
         place="Parallel.context",
         found="a model that predicts further tokens",
         wanted="one without: they lie on other processes",
-        remedy=remedy,
     )
+
+
+def is_own(layer: Any) -> bool:
+    """Return whether a layer is of the user's make: what its module offers is known once it is built."""
+    return not type(layer).__module__.startswith("modelfactory.")
+
+
+def _require_method(model: Any, place: str, layer: Any, name: str, wanted: str, *, axis: str) -> None:
+    """Build the layer without memory for its numbers, and refuse it if its module lacks an attribute."""
+    import torch
+
+    context = BuildContext(d_model=model.d_model, max_seq_len=model.max_seq_len, initial=model.initial)
+    with torch.device("meta"):
+        module = layer.build(context)
+    if not hasattr(module, name):
+        _refuse(axis, place, layer, wanted)
 
 
 def _check_expert(model: Any, size: int) -> None:
@@ -103,7 +143,6 @@ def _check_expert(model: Any, size: int) -> None:
         place="Parallel.expert",
         found=f"{size} for a model without experts",
         wanted="1, or a model with experts",
-        remedy="Use shard or data.",
     )
     for place, layer in found:
         _divides("expert", size, layer.n_experts, f"{place}.n_experts", "Use another size.")
@@ -112,7 +151,7 @@ def _check_expert(model: Any, size: int) -> None:
             place=f"Parallel.expert, {place}.capacity",
             found="a bound on what an expert takes of a row",
             wanted="None: experts take what they get from all processes",
-            remedy="Use shard or data, or leave the capacity out.",
+            remedy="Leave the capacity out.",
         )
 
 
@@ -124,19 +163,19 @@ def _layers(model: Any) -> Iterator[tuple[str, Any]]:
                 yield f"blocks[{n}].{role}", getattr(block, role)
 
 
-def _divides(name: str, size: int, whole: int, what: str, remedy: str) -> None:
+def _divides(name: str, size: int, whole: int, what: str, remedy: str = "") -> None:
     named = f"the {whole} {what}" if " " in what else f"{what} {whole}"
     place = f"Parallel.{name}" if name.isidentifier() else f"Parallel, {name}"
     found, wanted = f"{size}, which does not divide {named}", f"a divisor of {whole}"
     _require(whole % size == 0, place=place, found=found, wanted=wanted, remedy=remedy)
 
 
-def _refuse(name: str, place: str, layer: Any, wanted: str, remedy: str) -> None:
+def _refuse(name: str, place: str, layer: Any, wanted: str) -> None:
     found = type(layer).__name__
-    _require(False, place=f"Parallel.{name}, {place}", found=found, wanted=wanted, remedy=remedy)
+    _require(False, place=f"Parallel.{name}, {place}", found=found, wanted=wanted)
 
 
-def _require(is_good: bool, *, place: str, found: str, wanted: str, remedy: str) -> None:
+def _require(is_good: bool, *, place: str, found: str, wanted: str, remedy: str = "") -> None:
     """Raise SpecError unless it is good; what was found is told in words."""
     if not is_good:
         raise SpecError(place=place, found=found, wanted=wanted, remedy=remedy)

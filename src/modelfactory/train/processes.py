@@ -29,6 +29,8 @@ class Processes(Protocol):
     """Which share of a batch's rows it reads."""
     n_row_ranks: int
     """How many shares there are."""
+    column_rank: int
+    """Which piece of each of its rows it computes: see `Parallel.context`."""
 
     def spread(self, module: torch.nn.Module, sums: Sums, *, is_compiled: bool, is_bf16: bool) -> Sums:
         """Divide the module in place among the processes and return what computes its sums."""
@@ -61,6 +63,7 @@ class Alone:
     is_main = True
     row_rank = 0
     n_row_ranks = 1
+    column_rank = 0
 
     def spread(self, module: torch.nn.Module, sums: Sums, *, is_compiled: bool, is_bf16: bool) -> Sums:
         """Leave the module whole; compile the loss as one graph."""

@@ -47,7 +47,8 @@ class Ranks:
             )
         sizes = [getattr(parallel, name) for name in ("data", "expert", "context", "shard", "tensor")]
         grid = self._grid = torch.arange(world_size).view(sizes)
-        data, expert, _, shard, _ = (int(each) for each in (grid == dist.get_rank()).nonzero()[0])
+        place = (grid == dist.get_rank()).nonzero()[0].tolist()
+        data, expert, self.column_rank, shard, _ = place
         self.row_rank = (data * parallel.expert + expert) * parallel.shard + shard
         self.n_row_ranks = parallel.n_row_ranks
         self.is_main = dist.get_rank() == 0

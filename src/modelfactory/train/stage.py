@@ -13,6 +13,7 @@ from modelfactory.tokens import Stream, TokenShard, load_tokenizer
 from modelfactory.train import checkpoint
 from modelfactory.train.disk import full_disk_named
 from modelfactory.train.freed_memory import freed_memory_kept
+from modelfactory.train.labels import refuse_nothing_to_learn
 from modelfactory.train.learner import Learner
 from modelfactory.train.loading import FACTS, FOLDER, model_facts
 from modelfactory.train.logs import StepLog
@@ -47,7 +48,8 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
             continued without reading it; the bytes that come out are the same.
 
     Raises:
-        InvalidInput: a source would be repeated too often, or the checkpoint is of another step or model.
+        InvalidInput: a source would be repeated too often, nothing of the run's data is to be learnt, or the
+            checkpoint is of another step or model.
         CheckpointDamaged: the checkpoint's bytes are not those that were written.
         NonFiniteLoss: loss or gradient became NaN or infinite; nothing of that step was kept.
         DiskFull: no space for the checkpoint.
@@ -61,6 +63,7 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
         return
     with torch_settings(site.threads, site.device), freed_memory_kept(), full_disk_named(output_dir):
         stream = open_stream(spec, inputs)
+        refuse_nothing_to_learn(stream)
         tokenizer = load_tokenizer(inputs["tokenizer"])
         start = start_of(inputs, spec.model, tokenizer)
         vocab_size = start.get("vocab_size", tokenizer.vocab_size)  # an imported matrix may have spare rows

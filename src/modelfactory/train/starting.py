@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from modelfactory.tokens.tokenizer import Tokenizer
     from modelfactory.train.learner import Learner
 
-_KEPT = ("tokenizer_vocab_size", "prefix_id", "chat_template")
+_KEPT = ("tokenizer_vocab_size", "prefix_id", "chat_template", "chat_names", "origin")
 """Facts of a start that hold for what is made of it."""
 
 
@@ -48,13 +48,17 @@ def start_of(inputs: Mapping[str, Path], model: Any, tokenizer: Tokenizer) -> di
 def kept_facts(start: Mapping[str, Any], shards: Sequence[TokenShard]) -> dict[str, Any]:
     """Return what of a start's facts holds for the models that are made of it.
 
-    The chat template is that of the first source of conversations, and the start's where there is none.
+    The chat template, and the names of special tokens that it is given, are those of the first source of
+    conversations, and the start's where there is none.
     """
-    templates = (shard.chat_template for shard in shards)
-    own = next((template for template in templates if template is not None), None)
-    template = own or start.get("chat_template") or start.get("imported", {}).get("chat_template")
-    known = {**start, **({} if template is None else {"chat_template": template})}
-    return {name: known[name] for name in _KEPT if name in known}
+    own = next((shard for shard in shards if shard.chat_template is not None), None)
+    if own is not None:
+        told = {"chat_template": own.chat_template, "chat_names": own.chat_names}
+    else:
+        template = start.get("chat_template") or start.get("imported", {}).get("chat_template")
+        told = {"chat_template": template, "chat_names": start.get("chat_names")}
+    known = {**start, **told}
+    return {name: known[name] for name in _KEPT if known.get(name) is not None}
 
 
 def begin_from(learner: Learner, start: Path, model: Any) -> None:

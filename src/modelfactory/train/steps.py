@@ -29,8 +29,8 @@ _DOCUMENTS_NAMED = 8
 class StepResult:
     """What one step came to."""
 
-    loss: float
-    """Mean over valid labels, in nats, before the update."""
+    loss: float | None
+    """Mean over valid labels, in nats, before the update; None for a step without any."""
     grad_norm: float
     """Of all parameters together, before clipping."""
     observed: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def gradient(
 
     The loss of each part is a sum, divided by the valid labels of the *whole* batch, so any split gives the
     same gradient but for the order of additions. Randomness inside the model, such as dropout, is seeded by
-    (seed, step, first row of the part): it does follow the split.
+    (seed, step, first row of the part, piece of the row): it does follow the split.
 
     Args:
         learner: whose parameters' gradients are added to.
@@ -85,11 +85,12 @@ def gradient(
     processes = learner.processes
     bounds = _bounds(batch, micro_batch_tokens, skips=processes.n_row_ranks == 1)
     first_row = processes.row_rank * len(valid)
+    piece = (processes.column_rank,) if processes.column_rank else ()  # the first draws what a whole row does
     for n, (first, last) in enumerate(bounds, start=1):
         if stopping():
             raise Stopped(f"stopped within step {batch.step}, which is not kept")
         counts = bool(batch.valid[first:last].any())
-        torch.manual_seed(named_seed(seed, batch.step, first_row + first))
+        torch.manual_seed(named_seed(seed, batch.step, first_row + first, *piece))
         rows = tokens[first:last].long()
         with processes.adding(learner.module, is_last=n == len(bounds)):
             apart = None if documents is None else documents[first:last]
@@ -171,7 +172,8 @@ def update(
     learner.after_step(found.observed)
     learner.step = batch.step
     learner.n_tokens = stream.n_tokens_to(batch.step)
-    return StepResult(loss=loss, grad_norm=norm, observed=observed, n_valid=found.n_valid)
+    mean = loss if found.n_valid else None
+    return StepResult(loss=mean, grad_norm=norm, observed=observed, n_valid=found.n_valid)
 
 
 def _non_finite(stream: Stream, step: int, loss: float, norm: float) -> str:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 def _mixtral(config: Config) -> Decoder:
     options = size_options(config) | _options(config, "num_local_experts", 8, 2)
+    if options["n_active"] == 1:  # its weight is divided by itself, whatever the router says
+        wanted = "2 or more: one alone always counts 1 in a Mixtral, and its router could learn nothing"
+        raise config.fault("num_experts_per_tok", "1", wanted)
     window = config.optional_count("sliding_window")
     decoder = Mixtral(**options, tied=is_tied(config))
     if window is not None and window < decoder.max_seq_len:  # a longer one has no effect
@@ -43,7 +46,7 @@ def _qwen3_moe(config: Config) -> Decoder:
     options["d_ff"] = config.count("moe_intermediate_size", 768)
     options["renormalised"] = config.flag("norm_topk_prob", default=False)
     config.only("decoder_sparse_step", 1, absent=1)
-    config.only("mlp_only_layers", [], absent=[])
+    config.only("mlp_only_layers", [], None)
     config.only("attention_bias", False, absent=False)
     config.only("use_sliding_window", False, absent=False)
     for unused in ("sliding_window", "max_window_layers"):
@@ -54,9 +57,13 @@ def _qwen3_moe(config: Config) -> Decoder:
 
 def _options(config: Config, name: str, n_experts: int, n_active: int) -> dict[str, Any]:
     weight = config.number("router_aux_loss_coef", 0.001, above=-1.0)
+    n_all, n_chosen = config.count(name, n_experts), config.count("num_experts_per_tok", n_active)
+    if n_chosen >= n_all:
+        wanted = f"fewer than the {n_all} experts: a router that chooses all of them is not known here"
+        raise config.fault("num_experts_per_tok", str(n_chosen), wanted)
     return {
-        "n_experts": config.count(name, n_experts),
-        "n_active": config.count("num_experts_per_tok", n_active),
+        "n_experts": n_all,
+        "n_active": n_chosen,
         "balance": weight or None,
     }
 

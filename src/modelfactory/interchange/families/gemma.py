@@ -58,7 +58,7 @@ def _config(decoder: Decoder) -> dict[str, Any] | None:
     layers = list(decoder.layers())
     if not all(isinstance(each.mixer, Attention) and isinstance(each.norm, RMSNorm) for each in layers):
         return None
-    if not isinstance(layers[0].feed_forward, GatedFeedForward):
+    if not isinstance(layers[0].feed_forward, GatedFeedForward) or layers[0].placement != "sandwich":
         return None
     mixers = [cast("Attention", each.mixer) for each in layers]
     windows = {mixer.window for mixer in mixers} - {None}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from modelfactory.interchange.config import is_number
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 KNOWN = ("default", "linear", "llama3", "yarn")
 _PAPER = "0.1 * ln(factor) + 1"
 Scaling = LinearScaling | YaRN | Llama3Scaling
+_MADE = MappingProxyType({"linear": LinearScaling, "llama3": Llama3Scaling, "yarn": YaRN})
 
 
 def rope_theta(config: Config, default: float = 10_000.0) -> float:
@@ -81,9 +83,7 @@ def _parameters(config: Config) -> tuple[str, dict[str, Any]]:
 
 
 def _kind(name: str, fields: dict[str, Any], config: Config) -> str:
-    given = {key: fields.pop(key) for key in ("rope_type", "type") if fields.get(key) is not None}
-    fields.pop("rope_type", None)
-    fields.pop("type", None)
+    given = {key: fields.pop(key) for key in ("rope_type", "type") if key in fields}
     for key, kind in given.items():
         if kind not in KNOWN or kind != given.get("rope_type", kind):
             raise config.fault(f"{name}.{key}", repr(kind), f"one of {', '.join(KNOWN)}, once")
@@ -99,16 +99,17 @@ def _scaling(kind: str, fields: dict[str, Any], name: str, config: Config) -> Sc
     for key, value in numbers.items():
         _number(value, f"{name}.{key}", config)
     n_before = fields.pop("original_max_position_embeddings", None)
-    if fields.get("factor") == 1:
+    is_none = fields.get("factor") == 1
+    if is_none:
         _check_unstretched(kind, fields, name, config)
-        return None
-    if kind == "linear":
-        return cast("Scaling", _made(LinearScaling, kind, fields, name, config))
-    fields["original_max_seq_len"] = n_before or config.count("max_position_embeddings")
+        fields["factor"] = 2.0  # any, for the other fields to be checked
+    if kind != "linear":
+        whole = config.count("max_position_embeddings")
+        fields["original_max_seq_len"] = whole if n_before is None else n_before
     if kind == "yarn":
         fields |= _yarn_options(fields)
-    made = Llama3Scaling if kind == "llama3" else YaRN
-    return cast("Scaling", _made(made, kind, fields, name, config))
+    made = cast("Scaling", _made(_MADE[kind], kind, fields, name, config))
+    return None if is_none else made
 
 
 def _check_unstretched(kind: str, fields: dict[str, Any], name: str, config: Config) -> None:
