@@ -211,6 +211,9 @@ def test_what_adapters_learned_is_exported_merged(carried_out: tuple[Line, dict[
     to = line.folder / "merged"
     answer = line.call("export", "LoRA/seed=2", "--to", to, "--json")
     assert answer.code == 0, answer.err
+    card = (to / "README.md").read_text()
+    assert "| started from | LlamaForCausalLM of " in card
+    assert "| adapters | LoRA of rank " in card
     imported, before = import_model(to), import_model(line.folder / "exported")
     assert replace(imported.spec, initial=before.spec.initial) == before.spec
     tokens = torch.arange(32)[None] + 40

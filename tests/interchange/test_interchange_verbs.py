@@ -13,6 +13,7 @@ from modelfactory.errors import SourceError
 from modelfactory.generate import Sampling, load_language_model
 from modelfactory.interchange import ImportedModel, export_hugging_face, import_model
 from modelfactory.interchange.stage import run
+from modelfactory.interchange.starting import pin_model
 from modelfactory.stage import Site
 from modelfactory.store import Store
 from modelfactory.tokens import TokenizerFile, tokenizer_stage
@@ -133,7 +134,7 @@ def staged(folder: Path, tmp_path: Path, bos_token: str | None) -> tuple[Path, P
     """Run the stages of tokenizer and weights without the factory; return their folders."""
     site = Site(lake=tmp_path, threads=1)
     pin_file(folder / "tokenizer.json", MemoryCache()).write(tmp_path / "tokenizer_pin")
-    pin_file(folder / "model.safetensors", MemoryCache()).write(tmp_path / "model_pin")
+    pin_model(folder, MemoryCache()).write(tmp_path / "model_pin")
     for name in ("tokenizer", "model"):
         (tmp_path / f"{name}_stage").mkdir()
     spoken = TokenizerFile(path=str(folder / "tokenizer.json"), eos_token="<|endoftext|>")

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 class FailsOnRank1(AdamW):
     """Raises where the others go on."""
 
+    lacks_memory: bool = False
+
     def build(self, module: torch.nn.Module) -> torch.optim.Optimizer:
         import torch.distributed as dist
 
         if dist.get_rank() == 1:
-            raise ZeroDivisionError("no luck")
+            raise MemoryError("no luck") if self.lacks_memory else ZeroDivisionError("no luck")
         return super().build(module)

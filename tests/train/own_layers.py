@@ -44,3 +44,65 @@ class DroppedModule(torch.nn.Module):
         torch.save(mask_BTD.detach(), place)
         y_BTD: torch.Tensor = self.linear(x_BTD) * mask_BTD
         return y_BTD
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(Dropped):
+    """A feed-forward that raises in one of its methods."""
+
+    where: str
+
+    def n_parameters(self, d_model: int) -> int:
+        self._raise("n_parameters")
+        return super().n_parameters(d_model)
+
+    def flops_per_token(self, d_model: int, seq_len: int) -> int:
+        self._raise("flops_per_token")
+        return super().flops_per_token(d_model, seq_len)
+
+    def build(self, context: BuildContext) -> torch.nn.Module:
+        self._raise("build")
+        return BrokenModule(self, context)
+
+    def _raise(self, where: str) -> None:
+        if self.where == where:
+            raise ZeroDivisionError("no luck")
+
+
+class BrokenModule(DroppedModule):
+    def __init__(self, spec: Broken, context: BuildContext) -> None:
+        super().__init__(spec, context)
+        self.raises = spec.where == "forward"
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        y_BTD: torch.Tensor = self.linear(x_BTD[..., 1:] if self.raises else x_BTD)
+        return y_BTD
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokenSGD:
+    """An optimizer that raises when it is built, or when it steps."""
+
+    lr: float = 0.1
+    where: str
+
+    def build(self, module: torch.nn.Module) -> torch.optim.Optimizer:
+        if self.where == "build":
+            raise KeyError("no group")
+        return StumblingSGD(module.parameters(), lr=self.lr)
+
+
+class StumblingSGD(torch.optim.SGD):
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        raise RuntimeError("stumbled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokenSchedule:
+    """A schedule that does not know its length."""
+
+    def lr_share(self, step: int, n_steps: int) -> float:
+        return step / n_steps
+
+    def min_steps(self) -> int:
+        raise NotImplementedError("later")

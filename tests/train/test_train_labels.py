@@ -74,9 +74,7 @@ def test_a_step_without_labels_has_no_loss_and_is_warned_of_once(
     assert all(each.metrics.get("loss") != 0 for each in heard)
 
 
-def test_a_run_without_any_label_is_refused_before_it_trains(
-    inputs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_run_without_any_label_is_refused_before_it_trains(inputs: dict[str, Path], tmp_path: Path) -> None:
     here = masked(inputs, tmp_path, {})
     with pytest.raises(SourceError, match=r"no label that counts in any of the 4 steps.*max_seq_len"):
         run(here, tmp_path / "stage")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from modelfactory.errors import CommandError, NonFiniteLoss, StageFailed, Stopped
+from modelfactory.errors import CommandError, NonFiniteLoss, SpecError, StageFailed, Stopped
 from modelfactory.spec import to_json
 from modelfactory.stage import Parallel, Progress
 from modelfactory.train import AdamW
@@ -47,9 +47,19 @@ def test_a_stage_starts_its_ranks_and_passes_on_what_they_say(
 
 @pytest.mark.slow
 def test_a_rank_that_raises_is_named(inputs: dict[str, Path], tmp_path: Path) -> None:
-    bad = spec(optimizer=FailsOnRank1(lr=1e-3, weight_decay=0.0))
-    with pytest.raises(StageFailed, match="rank 1 of 2: ZeroDivisionError: no luck"):
+    bad = spec(optimizer=FailsOnRank1(lr=1e-3, weight_decay=0.0, lacks_memory=True))
+    with pytest.raises(StageFailed, match="rank 1 of 2: MemoryError: no luck"):
         train(bad, inputs, tmp_path / "two", parallel=ON_2)
+    assert ranks_here() == []
+
+
+@pytest.mark.slow
+def test_a_part_of_ones_own_that_raises_on_a_rank_is_named(inputs: dict[str, Path], tmp_path: Path) -> None:
+    bad = spec(optimizer=FailsOnRank1(lr=1e-3, weight_decay=0.0))
+    wanted = r"^optimizer, FailsOnRank1\.build: found ZeroDivisionError: no luck"
+    with pytest.raises(SpecError, match=wanted) as caught:
+        train(bad, inputs, tmp_path / "two", parallel=ON_2)
+    assert caught.value.__notes__ == ["raised by rank 1 of 2"]
     assert ranks_here() == []
 
 

@@ -286,7 +286,7 @@ def test_a_bound_on_the_size_of_files_is_called_that_and_no_full_disk(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     text = describe(caught.value, classify(caught.value), str(tmp_path))
-    assert "a file would be larger than 100,000 bytes (`ulimit -f`) allows" in text
+    assert "a file would be larger than 100,000 bytes (`ulimit -f`)" in text
     assert text.endswith("Raise it (`ulimit -f unlimited`), then run again.")
     assert "no space left" not in text
     assert "The disk is full" not in text

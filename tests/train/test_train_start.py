@@ -144,7 +144,8 @@ def test_spare_rows_and_what_is_known_of_a_start_are_kept(
     state = {f"model/{name}": value for name, value in LLAMA.build(400, seed=0).state_dict().items()}
     checkpoint_module.save(state, tmp_path / "import" / "checkpoint")
     told = {"tokenizer_vocab_size": 384, "prefix_id": 7, "origin": {"names": {"pad_token": "<pad>"}}}
-    facts = model_facts(base) | told | {"vocab_size": 400, "imported": {"chat_template": "{{ messages }}"}}
+    imported = {"architecture": "Llama", "format": "gguf", "chat_template": "{{ messages }}"}
+    facts = model_facts(base) | told | {"vocab_size": 400, "imported": imported}
     (tmp_path / "import" / "model.json").write_text(json.dumps(facts))
     before, started = tmp_path / "import", {**inputs, "start": tmp_path / "import"}
     for n in range(2):  # what is made of a start can be one itself
@@ -153,6 +154,9 @@ def test_spare_rows_and_what_is_known_of_a_start_are_kept(
         assert found["vocab_size"] == 400
         assert {key: found[key] for key in told} == told
         assert found["chat_template"] == "{{ messages }}"
+        assert found["started_from"].endswith(
+            "after 1 steps and 128 tokens" if n else "parameters, imported from gguf"
+        )
         before = stage
     assert weights(before)["model/embedding.weight"].shape == (400, 32)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -12,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.inspecting import stored_checkpoint
-from modelfactory.cli.setting import existing_store
+from modelfactory.cli.setting import existing_store, say
 from modelfactory.data import Pin, pin_file
 from modelfactory.engine.protocol import Finished
 from modelfactory.errors import CommandError, SourceError
 from modelfactory.plan.planned import PlannedStage, stage_id
 from modelfactory.plan.planning import RUN
 from modelfactory.plan.states import with_states
+from modelfactory.report.numbers import size
 from modelfactory.run.making import record_of
 from modelfactory.spec import load_object, to_json
 from modelfactory.stage import Site
@@ -142,8 +144,8 @@ def _planned(
     path: Path, file: Path, tokenizer: Tokenizer, store: Store, label: str
 ) -> tuple[list[PlannedStage], dict[str, Pin]]:
     """Return the stages of tokenizer and weights, as a plan would have them, and their pins."""
-    from modelfactory.interchange.importing import files_of
     from modelfactory.interchange.stage import VERSION, ImportedModel
+    from modelfactory.interchange.starting import pin_model
 
     spoken = TokenizerFile(path=str(file), eos_token=tokenizer.decode([tokenizer.eos_id]))
     of_tokenizer = pin_file(file, store.pins)
@@ -151,14 +153,19 @@ def _planned(
     pins = {"tokenizer_file": of_tokenizer.digest}
     first = _stage("tokenizer", run, version, spoken, label=f"tokenizer of {label}", pins=pins)
     bos = None if tokenizer.bos_id is None else tokenizer.decode([tokenizer.bos_id])
-    files = tuple(pin_file(each, store.pins).files[0] for each in files_of(path))
-    of_model = Pin(kind="files", root=str(path if path.is_dir() else path.parent), files=files)
+    of_model = pin_model(path, store.pins, report=_reading)
     spec = ImportedModel(path=str(path), bos_token=bos)
     inputs, pins = {"tokenizer": first.id}, {"source": of_model.digest}
     run = "modelfactory.interchange.stage:run"
     second = _stage(ROLE, run, VERSION, spec, label=label, inputs=inputs, pins=pins)
     stages = with_states([first, second], store, {})
     return stages, {pin.digest: pin for pin in (of_tokenizer, of_model)}
+
+
+def _reading(file: Path) -> None:
+    """Tell somebody who watches which file is read: large ones take a while."""
+    if sys.stderr.isatty():
+        say(f"reading {file.name} ({size(file.stat().st_size)})")
 
 
 def _tokenizer_file(path: Path, tokenizer: Tokenizer, folder: Path, *, own: bool) -> Path:

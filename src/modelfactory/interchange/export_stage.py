@@ -56,12 +56,30 @@ def export_stage(
 def _told(facts: dict[str, Any], lineage: str | None) -> dict[str, Any]:
     imported = facts.get("imported")
     if imported is None:
-        training = {
-            "trained for": f"{facts['step']:,} steps, {facts['n_tokens_seen']:,} tokens",
-            "precision in training": facts["precision"],
-            "FLOPs for each token trained on": f"{facts['flops_per_token']:,}",
-        }
+        training = _trained(facts)
     else:
         training = {"imported from": f"{imported['format']}, {imported['dtype']}; not trained further"}
     template = facts.get("chat_template") if imported is None else imported.get("chat_template")
     return {"training": training, "lineage": lineage, "chat_template": template}
+
+
+def _trained(facts: dict[str, Any]) -> dict[str, str]:
+    """Return how a model was trained, in words."""
+    known = {
+        "started from": facts.get("started_from"),
+        "trained for": f"{facts['step']:,} steps, {facts['n_tokens_seen']:,} tokens",
+        "learnt to write": facts.get("labels"),
+        "adapters": _adapters(facts),
+        "precision in training": facts["precision"],
+        "FLOPs for each token trained on": f"{facts['flops_per_token']:,}",
+    }
+    return {name: text for name, text in known.items() if text is not None}
+
+
+def _adapters(facts: dict[str, Any]) -> str | None:
+    """Return what LoRA was, which is merged into the weights that are written."""
+    lora = facts["architecture"].get("lora")
+    if lora is None:
+        return None
+    size = f"rank {lora['rank']}, alpha {lora['alpha']:g}, {facts['n_trainable']:,} numbers"
+    return f"LoRA of {size}, merged into the weights"

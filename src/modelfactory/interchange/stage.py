@@ -13,8 +13,8 @@ from modelfactory.errors import SourceError
 from modelfactory.interchange.importing import files_of, import_model, tokenizer_origin
 from modelfactory.interchange.tokenizer_files import check_vocabulary
 from modelfactory.spec import check_types, not_identity, to_json
-from modelfactory.tokens import load_tokenizer
 from modelfactory.stage import Progress
+from modelfactory.tokens import load_tokenizer
 from modelfactory.train.disk import full_disk_named
 from modelfactory.train.loading import FACTS, FOLDER
 

@@ -55,9 +55,7 @@ def located(path: str | Path) -> Path:
     return place.resolve() if place.is_dir() else place.parent.resolve() / place.name
 
 
-def pin_model(
-    path: str | Path, cache: PinCache, *, report: Callable[[Path], None] = lambda file: None
-) -> Pin:
+def pin_model(path: str | Path, cache: PinCache, *, report: Callable[[Path], None] = lambda _: None) -> Pin:
     """Return the pin of all files that an import reads, by their names there, wherever links lead.
 
     Args:

@@ -12,6 +12,7 @@ from modelfactory.plan.planned import Plan, PlannedStage, stage_id
 from modelfactory.plan.states import with_states
 from modelfactory.tokens import BPE, Shards, TokenizerFile, chat_files
 from modelfactory.train import FromRun, segment
+from modelfactory.train.own_parts import own_parts_named
 from modelfactory.train.start import START
 
 if TYPE_CHECKING:
@@ -51,12 +52,25 @@ def plan_experiments(
     carried out, by default in one process as `factory run` does; only the memory estimate looks at it.
     """
     listed = tuple(experiments)
+    with own_parts_named(experiments=listed):  # whose sizes and prices are counted by formulas of theirs
+        return _planned(listed, sources, store, jobs=jobs, threads=threads, way=way or Way())
+
+
+def _planned(
+    listed: tuple[Experiment, ...],
+    sources: PinnedSources,
+    store: Store | None,
+    *,
+    jobs: int,
+    threads: int,
+    way: Way,
+) -> Plan:
     graph = _Graph(sources)
     roles = {experiment.name: graph.add(experiment) for experiment in listed}
     prices = Prices(store, threads=threads, graph=graph.stages, pins=graph.pins)
     priced = [prices.priced(stage) for stage in graph.named()]
     stages = with_states(priced, store, roles)
-    total = totals(stages, listed, prices, jobs=jobs, way=way or Way())
+    total = totals(stages, listed, prices, jobs=jobs, way=way)
     return Plan(
         stages=tuple(stages),
         totals=total,

@@ -23,7 +23,6 @@ SETTLED_NS = 2_000_000_000
 clock, at the same size, and look unchanged; its hash is not kept. 2 s is the coarsest clock in use (FAT)."""
 
 
-
 class PinCache:
     """Hashes of outside files, kept by path, size and time of modification."""
 

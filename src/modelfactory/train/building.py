@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from modelfactory.errors import FactoryError, SpecError
+from modelfactory.errors import SpecError
 from modelfactory.models import LossSums
+from modelfactory.train.own_parts import own_parts_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from modelfactory.train.processes import Sums
     from modelfactory.train.segment import TrainSegment
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 def module_of(spec: TrainSegment, vocab_size: int) -> torch.nn.Module:
     """Return the module, if it is as large as the spec says: FLOPs, memory and cost are counted by that."""
-    with _own_faults_named(spec.model):
+    with own_parts_named(model=spec.model):
         module = cast("torch.nn.Module", spec.model.build(vocab_size, spec.seed))
-    counted, there = spec.model.n_parameters(vocab_size), sum(each.numel() for each in module.parameters())
+        counted = spec.model.n_parameters(vocab_size)
+    there = sum(each.numel() for each in module.parameters())
     if counted != there:
         raise SpecError(
             place=f"{type(spec.model).__name__}.n_parameters({vocab_size})",
@@ -34,7 +35,7 @@ def module_of(spec: TrainSegment, vocab_size: int) -> torch.nn.Module:
 
 def optimizer_of(spec: TrainSegment, module: torch.nn.Module) -> torch.optim.Optimizer:
     """Return the optimizer, if it is one and steps every parameter that is trained."""
-    with _own_faults_named(spec.optimizer):
+    with own_parts_named(optimizer=spec.optimizer):
         optimizer = spec.optimizer.build(module)
     place, remedy = f"{type(spec.optimizer).__name__}.build", "Mend the optimizer's spec."
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -50,24 +51,6 @@ def optimizer_of(spec: TrainSegment, module: torch.nn.Module) -> torch.optim.Opt
             remedy=remedy,
         )
     return optimizer
-
-
-@contextmanager
-def _own_faults_named(spec: object) -> Iterator[None]:
-    """Name the spec whose `build` raised something that names nothing; all of it is in the stage's log."""
-    try:
-        yield
-    except (FactoryError, MemoryError):
-        raise
-    except Exception as error:
-        if "memory" in str(error):  # told as such by who started the stage
-            raise
-        raise SpecError(
-            place=f"{type(spec).__name__}.build",
-            found=f"{type(error).__name__}: {error}",
-            wanted="what is built without an error",
-            remedy="Mend the part of it that is yours; the log of the stage has every line.",
-        ) from error
 
 
 def sums_of(module: torch.nn.Module) -> Sums:

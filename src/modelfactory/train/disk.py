@@ -45,9 +45,9 @@ def _no_space(folder: Path) -> tuple[str, str]:
 
 def _too_large() -> tuple[str, str]:
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    bound = "the file system's bound" if limit == resource.RLIM_INFINITY else f"{limit:,} bytes (`ulimit -f`)"
-    remedy = "Use another file system" if limit == resource.RLIM_INFINITY else "Raise it (`ulimit -f unlimited`)"
-    return f"a file would be larger than {bound} allows", remedy
+    if limit == resource.RLIM_INFINITY:
+        return "a file would be larger than the file system allows", "Use another file system"
+    return f"a file would be larger than {limit:,} bytes (`ulimit -f`)", "Raise it (`ulimit -f unlimited`)"
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:

@@ -10,11 +10,13 @@ from torch.distributed.tensor import DTensor
 from modelfactory.errors import NonFiniteLoss
 from modelfactory.train.building import module_of, optimizer_of, sums_of
 from modelfactory.train.optimizer_state import flat_state, restore_state
+from modelfactory.train.own_parts import is_own, own_parts_named
 from modelfactory.train.processes import Alone, Processes, parameter_of
 from modelfactory.train.recompute import recompute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from modelfactory.models import LossSums
     from modelfactory.stage import Checkpointing, Device
@@ -57,6 +59,8 @@ class Learner:
         self.optimizer = optimizer_of(spec, self.module)
         self.processes.prepare(self.optimizer)
         self._names = dict(self.module.named_parameters())
+        own = {"optimizer": self.optimizer} if is_own(type(spec.optimizer)) else {}
+        self._parts: dict[str, Any] = {"model": self.module, **own}
         self.step = 0
         self.n_tokens = 0
         self.fingerprint = ""
@@ -84,13 +88,19 @@ class Learner:
         documents: torch.Tensor | None = None,
     ) -> LossSums:
         """Return losses and what else is minimised and observed, at the segment's precision."""
-        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
+        is_bf16 = self.precision == "bf16"
+        with self.own_parts_named(), torch.autocast(self.device, dtype=torch.bfloat16, enabled=is_bf16):
             return self._sums(tokens, labels, valid, documents)
+
+    def own_parts_named(self) -> AbstractContextManager[None]:
+        """See `own_parts.own_parts_named`, of module and optimizer."""
+        return own_parts_named(**self._parts)
 
     def after_step(self, observed: dict[str, torch.Tensor]) -> None:
         """Tell the module what was observed over a whole step, if it wants to know."""
         if observed:
-            cast("Any", self.module).after_step(observed)
+            with self.own_parts_named():
+                cast("Any", self.module).after_step(observed)
 
     def state(self) -> State:
         """Return all that the next step follows from, the tensors themselves and not copies.

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 from modelfactory.stage import OBSERVED, Progress
 from modelfactory.train.labels import unlabelled
+from modelfactory.train.own_parts import own_parts_named
 from modelfactory.train.speed import peak_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class StepLog:
         self, spec: TrainSegment, stream: Stream, output_dir: Path, site: Site, vocab_size: int
     ) -> None:
         self._spec, self._stream, self._site = spec, stream, site
-        self._flops_per_token = spec.model.flops_per_token(vocab_size, spec.seq_len)
+        with own_parts_named(model=spec.model):
+            self._flops_per_token = spec.model.flops_per_token(vocab_size, spec.seq_len)
         self._peak = peak_of(site, spec.precision)
         self._stack = ExitStack()
         (output_dir / OBSERVED).mkdir(exist_ok=True)

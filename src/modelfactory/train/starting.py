@@ -58,7 +58,18 @@ def kept_facts(start: Mapping[str, Any], shards: Sequence[TokenShard]) -> dict[s
         template = start.get("chat_template") or start.get("imported", {}).get("chat_template")
         told = {"chat_template": template, "chat_names": start.get("chat_names")}
     known = {**start, **told}
-    return {name: known[name] for name in _KEPT if known.get(name) is not None}
+    learnt = {"labels": "what assistants say"} if own is not None and own.loss_mask is not None else {}
+    begun = {"started_from": _described(start)} if start else {}
+    return {name: known[name] for name in _KEPT if known.get(name) is not None} | learnt | begun
+
+
+def _described(start: Mapping[str, Any]) -> str:
+    """Say in words what a start is; its place would differ from one machine to the next."""
+    imported = start.get("imported")
+    size = f"{start['n_parameters']:,} parameters"
+    if imported is not None:
+        return f"{imported['architecture']} of {size}, imported from {imported['format']}"
+    return f"a model of {size} after {start['step']:,} steps and {start['n_tokens_seen']:,} tokens"
 
 
 def begin_from(learner: Learner, start: Path, model: Any) -> None:

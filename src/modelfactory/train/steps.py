@@ -167,7 +167,8 @@ def update(
         raise NonFiniteLoss(_non_finite(stream, batch.step, loss, norm))
     for group in learner.optimizer.param_groups:
         group["lr"] = lr * group.get("lr_scale", 1.0)
-    learner.optimizer.step()
+    with learner.own_parts_named():
+        learner.optimizer.step()
     learner.optimizer.zero_grad(set_to_none=True)
     learner.after_step(found.observed)
     learner.step = batch.step

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from modelfactory.spec import check_types, require
 from modelfactory.train.batches import BatchStage, batch_sizes, check_warmup
 from modelfactory.train.optimizers import Optimizer
+from modelfactory.train.own_parts import own_parts_named
 from modelfactory.train.schedules import Schedule
 from modelfactory.train.start import FromRun, Pretrained
 
@@ -59,10 +61,23 @@ class Training:
             remedy="1e9 clips nothing.",
         )
         check_warmup(self.n_tokens, self.batch_tokens, self.batch_warmup)
+        self._check_optimizer()
         self._check_schedule()
 
+    def _check_optimizer(self) -> None:
+        """Refuse one of the user's own make without a rate for the schedule to multiply."""
+        with own_parts_named(optimizer=self.optimizer):
+            lr: object = getattr(self.optimizer, "lr", None)
+        require(
+            isinstance(lr, int | float) and math.isfinite(lr) and lr > 0,
+            place=f"{type(self.optimizer).__name__}.lr",
+            found=lr,
+            wanted="a finite number above 0",
+        )
+
     def _check_schedule(self) -> None:
-        least = self.schedule.min_steps()
+        with own_parts_named(schedule=self.schedule):
+            least = self.schedule.min_steps()
         require(
             isinstance(least, int),
             place=f"{type(self.schedule).__name__}.min_steps()",
