@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from modelfactory.findings import checkpoints
+from modelfactory.findings import checkpoints, trained_steps
 from modelfactory.findings.changes import changes
 from modelfactory.loading import Study, load_study
 
@@ -79,3 +79,20 @@ def test_a_checkpoint_knows_the_chance_level_of_tasks_that_state_one(study: Stud
         "next_line": 0.25,
         "complete_function": None,
     }
+
+
+def test_steps_without_a_loss_are_left_out(study: Study, tmp_path: Path) -> None:
+    lines = [
+        {"step": n, "n_tokens": n, "flops": n, "lr": 0.1, "loss": None if n == 2 else 1.0} for n in (1, 2, 3)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+    class OneFolder:
+        def stage_dir(self, fingerprint: str) -> Path:
+            del fingerprint
+            return tmp_path
+
+    experiment = study.experiments[0]
+    roles = {f"train@{at}": "" for at in experiment.training.checkpoint_steps}
+    store: Any = OneFolder()
+    assert [step.step for step in trained_steps(experiment, roles, store)] == [1, 3]

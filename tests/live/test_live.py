@@ -72,6 +72,16 @@ def test_time_left_learns_from_what_stages_took(clock):
     assert board.seconds_left() == 11.0
 
 
+def test_a_warning_is_a_line_of_its_own(clock):
+    board = Board(clock)
+    board.note(BEGAN)
+    board.note(StageBegan(stage=ONE, attempt=1, pid=1))
+    warned = Progress(done=2, total=9, unit="steps", warning="step 2 has no label that counts")
+    line = board.note(StageProgressed(stage=ONE, progress=warned))
+    assert line == "WARNING: train one: step 2 has no label that counts"
+    assert board.note(StageProgressed(stage=ONE, progress=HALF)) == ""
+
+
 def test_without_a_terminal_lines_are_few_and_plain(clock, tmp_path):
     out = io.StringIO()
     with Live(Console(file=out), clock) as live:

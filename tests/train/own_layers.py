@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from modelfactory.models.modules import Linear
+from modelfactory.train.tensor import Pair
 
 if TYPE_CHECKING:
     from modelfactory.models.architecture import BuildContext
@@ -106,3 +107,50 @@ class BrokenSchedule:
 
     def min_steps(self) -> int:
         raise NotImplementedError("later")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    """A layer that says nothing of how it is divided, and looks at a number while it is built."""
+
+    def n_parameters(self, d_model: int) -> int:
+        return d_model * d_model
+
+    def flops_per_token(self, d_model: int, seq_len: int) -> int:
+        del seq_len
+        return 6 * self.n_parameters(d_model)
+
+    def build(self, context: BuildContext) -> torch.nn.Module:
+        assert float(torch.ones(2).sum()) == 2
+        return Linear(context.d_model, context.d_model, bias=False, std=0.02)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """A feed-forward that says how it is divided."""
+
+    d_ff: int
+
+    def n_parameters(self, d_model: int) -> int:
+        return 2 * d_model * self.d_ff
+
+    def flops_per_token(self, d_model: int, seq_len: int) -> int:
+        del seq_len
+        return 6 * self.n_parameters(d_model)
+
+    def build(self, context: BuildContext) -> torch.nn.Module:
+        return PairedModule(self, context)
+
+
+class PairedModule(torch.nn.Module):
+    def __init__(self, spec: Paired, context: BuildContext) -> None:
+        super().__init__()
+        self.up = Linear(context.d_model, spec.d_ff, bias=False, std=0.02)
+        self.down = Linear(spec.d_ff, context.d_model, bias=False, std=0.02)
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        y_BTD: torch.Tensor = self.down(torch.relu(self.up(x_BTD)))
+        return y_BTD
+
+    def tensor_pair(self) -> Pair:
+        return Pair(inward="up", sizes=(self.up.out_features,), outward="down")

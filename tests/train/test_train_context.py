@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from modelfactory.errors import SpecError
 from modelfactory.models.packing import packing_of
 from modelfactory.models.scoring import Scoring
 from modelfactory.models.softmax_attention import attend
 from modelfactory.train import context
-from modelfactory.train.tensor import row_order
+from modelfactory.train.tensor import divide, row_order
 
 if TYPE_CHECKING:
     from modelfactory.models import LossSums, Packing
@@ -59,3 +60,11 @@ def test_pieces_of_attention_are_those_of_the_whole(
 def test_rows_of_matrices_side_by_side_go_to_ranks_from_each() -> None:
     assert row_order((4, 2, 2), 2).tolist() == [0, 1, 4, 6, 2, 3, 5, 7]
     assert row_order((4,), 4).tolist() == [0, 1, 2, 3]
+
+
+def test_a_module_without_blocks_is_not_left_whole_silently() -> None:
+    module, nobody = torch.nn.Linear(2, 2), SimpleNamespace(size=lambda: 2)
+    with pytest.raises(SpecError, match=r"Parallel\.tensor: found Linear, a module without blocks"):
+        divide(module, nobody)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=r"Parallel\.context: found Linear, a module without blocks"):
+        context.gather_keys(module, nobody)  # type: ignore[arg-type]

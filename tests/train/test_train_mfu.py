@@ -66,7 +66,9 @@ def test_the_measured_peak_is_that_of_the_threads_of_a_job(tmp_path: Path) -> No
 
 
 def test_a_plan_warns_of_more_memory_than_there_is() -> None:
-    (line,) = _memory_lines(2 * 10**9, 4 * 10**9)
+    (line,) = _memory_lines(2 * 10**9, 1, 4 * 10**9)
     assert "WARNING" not in line
-    assert "WARNING: that is more than" in _memory_lines(5 * 10**9, 4 * 10**9)[1]
-    assert _memory_lines(0, 1) == []
+    assert "WARNING: that is more than" in _memory_lines(5 * 10**9, 1, 4 * 10**9)[1]
+    assert "times 3 processes" in _memory_lines(2 * 10**9, 3, 4 * 10**9)[0]
+    assert "WARNING: that is more than" in _memory_lines(2 * 10**9, 3, 4 * 10**9)[1]
+    assert _memory_lines(0, 1, 1) == []

@@ -16,6 +16,7 @@ from modelfactory.train.batches import BatchStage
 from modelfactory.train.parallel import check_parallel
 from modelfactory.train.stage import run
 from tests.train.material import LLAMA, spec
+from tests.train.own_layers import Paired, Plain
 from tests.train.test_train_parallel import MODELS
 
 if TYPE_CHECKING:
@@ -105,6 +106,52 @@ def test_other_words_are_refused(text: str) -> None:
 def test_sizes_below_one_are_refused() -> None:
     with pytest.raises(SpecError, match=r"Parallel\.data: found 0"):
         Parallel(data=0)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "own", "match"),
+    [
+        (
+            "tensor=2",
+            {"feed_forward": Plain()},
+            r"blocks\[0\].feed_forward: found Plain, .* `tensor_pair\(\)`",
+        ),
+        ("context=2", {"mixer": Plain()}, r"blocks\[0\].mixer: found Plain, .* `attend`"),
+        (
+            "tensor=4",
+            {"feed_forward": Paired(d_ff=6)},
+            r"4, which does not divide the 6 rows of blocks\[0\].feed_forward's up",
+        ),
+    ],
+)
+def test_layers_of_ones_own_are_looked_at_before_any_process_starts(
+    parallel: str, own: dict[str, Any], match: str
+) -> None:
+    wide = replace(BLOCK, mixer=replace(BLOCK.mixer, n_kv_heads=4))
+    model = replace(LLAMA, blocks=(replace(wide, **own),))
+    with pytest.raises(SpecError, match=match):
+        check_parallel(spec(model=model), Parallel.parse(parallel))
+
+
+def test_a_layer_of_ones_own_that_can_be_divided_is_taken() -> None:
+    check_parallel(spec(model=with_block(feed_forward=Paired(d_ff=6))), Parallel(tensor=2))
+
+
+@pytest.mark.parametrize(
+    ("parallel", "model", "works"),
+    [
+        ("tensor=2", with_block(mixer=MAMBA), ("data", "shard")),
+        ("context=2", MODELS["experts"], ("data", "shard", "expert")),
+        ("tensor=2", MODELS["experts"], ("data", "shard", "expert")),
+        ("tensor=4", LLAMA, ("data", "shard", "tensor", "context")),
+    ],
+)
+def test_remedies_name_what_is_taken(parallel: str, model: Any, works: tuple[str, ...]) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_parallel(spec(model=model), Parallel.parse(parallel))
+    assert caught.value.remedy.endswith(f"This run can have {' or '.join(f'{name}=2' for name in works)}.")
+    for name in works:
+        check_parallel(spec(model=model), Parallel(**{name: 2}))
 
 
 def test_an_unknown_architecture_may_be_copied() -> None:

@@ -19,6 +19,7 @@ from modelfactory.errors import SpecError
 from modelfactory.models.architecture import Packing
 from modelfactory.models.packing import packing_of
 from modelfactory.models.softmax_attention import attend
+from modelfactory.train.tensor import blocks_of
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -39,15 +40,15 @@ def gather_keys(module: nn.Module, group: dist.ProcessGroup) -> None:
     """Let every mixer of the module's blocks look at the whole row.
 
     Raises:
-        SpecError: one has no `attend`, the function that it mixes positions with.
+        SpecError: there are no blocks, or one has no `attend`, the function that it mixes positions with.
     """
-    for n, block in enumerate(getattr(module, "blocks", ())):
+    for n, block in enumerate(blocks_of(module, "context")):
         if not hasattr(block.mixer, "attend"):
             raise SpecError(
                 place=f"Parallel.context, blocks.{n}.mixer",
                 found=type(block.mixer).__name__,
                 wanted="softmax attention, which can look at other processes",
-                remedy="Use shard, data or tensor for this model.",
+                remedy="Give the mixer's module `attend`, or leave context out.",
             )
         block.mixer.attend = WholeRow(group)
 

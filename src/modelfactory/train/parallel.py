@@ -14,6 +14,7 @@ from modelfactory.models.latent_attention import LatentAttention
 from modelfactory.models.lora import Adapted
 from modelfactory.stage import Parallel
 from modelfactory.train.optimizers import AdamW
+from modelfactory.train.own_parts import own_parts_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +93,9 @@ def _check_tensor(model: Any, size: int) -> None:
             _divides("tensor", size, layer.d_ff, f"{place}.d_ff")
         elif is_own(layer):
             wanted = "one whose module has `tensor_pair()` (see modelfactory.train.tensor.Pair)"
-            _require_method(model, place, layer, "tensor_pair", wanted, axis="tensor")
+            pair = _require_method(model, place, layer, "tensor_pair", wanted, axis="tensor").tensor_pair()
+            for rows in pair.sizes:
+                _divides("tensor", size, rows, f"rows of {place}'s {pair.inward}")
         else:
             _refuse("tensor", place, layer, "attention, or feed-forwards without experts")
 
@@ -122,15 +125,25 @@ def is_own(layer: Any) -> bool:
     return not type(layer).__module__.startswith("modelfactory.")
 
 
-def _require_method(model: Any, place: str, layer: Any, name: str, wanted: str, *, axis: str) -> None:
-    """Build the layer without memory for its numbers, and refuse it if its module lacks an attribute."""
-    import torch
-
+def _require_method(model: Any, place: str, layer: Any, name: str, wanted: str, *, axis: str) -> Any:
+    """Build the layer, refuse it if its module lacks an attribute, and return the module."""
     context = BuildContext(d_model=model.d_model, max_seq_len=model.max_seq_len, initial=model.initial)
-    with torch.device("meta"):
-        module = layer.build(context)
+    with own_parts_named(model=model):
+        module = _built(layer, context)
     if not hasattr(module, name):
         _refuse(axis, place, layer, wanted)
+    return module
+
+
+def _built(layer: Any, context: BuildContext) -> Any:
+    """Return the layer's module, without memory for its numbers where it can be built so."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return layer.build(context)
+    except (RuntimeError, NotImplementedError):  # it looks at numbers while it is built
+        return layer.build(context)
 
 
 def _check_expert(model: Any, size: int) -> None:

@@ -91,7 +91,7 @@ def divide(module: nn.Module, mesh: DeviceMesh) -> dict[str, torch.Tensor]:
         SpecError: a layer cannot be divided.
     """
     moved: dict[str, torch.Tensor] = {}
-    for n, block in enumerate(getattr(module, "blocks", ())):
+    for n, block in enumerate(blocks_of(module, "tensor")):
         for role in ("mixer", "feed_forward"):
             layer = getattr(block, role)
             pair = pair_of(layer)
@@ -130,5 +130,22 @@ def _indivisible(place: str, layer: nn.Module) -> SpecError:
         place=f"Parallel.tensor, {place}",
         found=type(layer).__name__,
         wanted="attention or feed-forwards, whose products are known in pairs",
-        remedy="Use shard, data or context, or give the layer's module `tensor_pair()`.",
+        remedy="Give the layer's module `tensor_pair()`, or leave tensor out.",
     )
+
+
+def blocks_of(module: nn.Module, axis: str) -> Any:
+    """Return the blocks of a module that is to be divided layer by layer.
+
+    Raises:
+        SpecError: there are none, so that nothing would be divided, or not all that must be.
+    """
+    blocks = getattr(module, "blocks", None)
+    if blocks is None:
+        raise SpecError(
+            place=f"Parallel.{axis}",
+            found=f"{type(module).__name__}, a module without blocks",
+            wanted="one with `blocks`, each of which has a mixer and a feed_forward",
+            remedy=f"Give the module its blocks, or leave {axis} out.",
+        )
+    return blocks

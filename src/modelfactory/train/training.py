@@ -9,7 +9,7 @@ from typing import Literal
 from modelfactory.spec import check_types, require
 from modelfactory.train.batches import BatchStage, batch_sizes, check_warmup
 from modelfactory.train.optimizers import Optimizer
-from modelfactory.train.own_parts import own_parts_named
+from modelfactory.train.own_parts import is_own, own_parts_named
 from modelfactory.train.schedules import Schedule
 from modelfactory.train.start import FromRun, Pretrained
 
@@ -66,6 +66,8 @@ class Training:
 
     def _check_optimizer(self) -> None:
         """Refuse one of the user's own make without a rate for the schedule to multiply."""
+        if not is_own(type(self.optimizer)):
+            return
         with own_parts_named(optimizer=self.optimizer):
             lr: object = getattr(self.optimizer, "lr", None)
         require(
