@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,21 @@ def test_processes_write_to_one_new_lake_at_once(place):
         made = place.made(name)
         assert lake.damaged(made.folder, place.lake) == []
         assert scanned(place.lake, made) == [row["path"] for row in made.rows]
+
+
+def test_what_its_own_process_removes_at_the_same_moment_is_no_fault(place, monkeypatch):
+    left = place.lake / "incoming" / "left"
+    left.mkdir(parents=True)
+    remove = shutil.rmtree
+
+    def both_remove(folder, **options):
+        remove(folder, **options)
+        if folder == left:
+            raise FileNotFoundError(folder)
+
+    monkeypatch.setattr(lake.shutil, "rmtree", both_remove)
+    with lake.workbench(place.lake) as bench:
+        assert [path.name for path in (place.lake / "incoming").iterdir()] == [bench.name]
 
 
 def test_a_table_of_the_same_content_is_used_again(place):

@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -187,7 +187,8 @@ def _described(part: Path, folder: Path, lake: Path) -> LakeFile:
 
 def _remove_abandoned(incoming: Path) -> None:
     for folder in incoming.iterdir():
-        with (folder / "lock").open("a") as lock:
+        # Gone meanwhile: its process has just let go of it and removes it itself.
+        with suppress(FileNotFoundError), (folder / "lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
