@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,6 @@ from tests.interchange.material import SPECS, built
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 LLAMA = SPECS["llama"][1]
 EXPORTS = [export_hugging_face, export_gguf]
@@ -38,6 +38,8 @@ def exported(export: Export, to: Path, module: torch.nn.Module | None = None, **
         (lambda folder: folder / "file" / "model", "no folder"),
         (lambda folder: folder / "nul\0" / "model", "null"),
         (lambda folder: folder / "link", "nothing is overwritten"),
+        (lambda _: Path("/"), "(no name|nothing is overwritten)"),
+        (lambda folder: folder / "caf\udce9", "no UTF-8"),
     ],
 )
 def test_a_place_that_cannot_take_it(
@@ -69,6 +71,13 @@ def small_files() -> Iterator[None]:
 def test_no_space_for_the_weights(export: Export, tmp_path: Path) -> None:
     with pytest.raises(DiskFull, match="no space left"):
         exported(export, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small_files")
+def test_folders_made_for_what_failed_are_removed(tmp_path: Path) -> None:
+    with pytest.raises(DiskFull):
+        exported(export_hugging_face, tmp_path / "a" / "b" / "model")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -207,6 +207,13 @@ def test_an_index_that_leads_astray(folder: Path, index: Any, words: list[str]) 
         files_of(folder)
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", "config.json"])
+def test_a_folder_in_place_of_a_file(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    refused(folder, str(folder))
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_weights_that_are_not_finite(folder: Path, value: float) -> None:
     change_weights(folder, with_tensor("model.norm.weight", torch.full((64,), value)))

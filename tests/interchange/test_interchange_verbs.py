@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,10 +103,49 @@ def test_an_import_that_fails_leaves_no_name(
         (["import", str(FILES / "stories260K.bin"), "--name", "x"], "--tokenizer FILE"),
         (["import", str(FILES / "README.md"), "--name", "x"], "Hugging Face"),
         ([*STORIES, "--name", "x", "--eos-token", "</end>"], "eos_token"),
+        ([*STORIES, "--name", " "], "--name: found ' '"),
     ],
 )
 def test_refused(words: list[str], told: str, workspace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert told in factory(capsys, *words, "--workspace", workspace, code=2)["error"]
+
+
+def test_a_folder_of_links_is_pinned_by_their_names(
+    tmp_path: Path, workspace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, spec = SPECS["llama"]
+    export_hugging_face(built(spec), spec, bpe(), tmp_path / "blobs")
+    (tmp_path / "model").mkdir()
+    for n, file in enumerate(sorted((tmp_path / "blobs").iterdir())):
+        blob = file.rename(tmp_path / "blobs" / f"hash{n}")
+        (tmp_path / "model" / file.name).symlink_to(blob)
+    made = factory(capsys, "import", str(tmp_path / "model"), "--name", "x", "--workspace", workspace)
+    assert made["imported"]["architecture"] == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize("licence", ["mit\nmodel: other", " "])
+def test_a_licence_is_one_line(
+    licence: str, tmp_path: Path, workspace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    factory(capsys, *STORIES, "--name", "stories", "--workspace", workspace)
+    words = ("export", "stories", "--to", str(tmp_path / "out"), "--licence", licence)
+    assert "--licence" in factory(capsys, *words, "--workspace", workspace, code=2)["error"]
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_nothing_of_an_import(
+    tmp_path: Path, workspace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store.open(tmp_path / "workspace", create=True):
+        pass
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, before[1]))  # fewer than the weights have
+    try:
+        told = factory(capsys, *STORIES, "--name", "x", "--workspace", workspace, code=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "ulimit -f" in told["error"]
+    assert list((tmp_path / "workspace" / "aside").iterdir()) == []
 
 
 def test_an_export_of_nothing(workspace: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -172,4 +212,18 @@ def test_a_file_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(tokenizer_stage, "run", take_and_touch)
     with pytest.raises(SourceError, match="other content than when the import began"):
+        staged(tmp_path / "model", tmp_path, None)
+
+
+def test_a_file_that_came_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, spec = SPECS["llama"]
+    export_hugging_face(built(spec), spec, bpe(), tmp_path / "model")
+    take = tokenizer_stage.run
+
+    def take_and_add(*arguments: Any) -> None:
+        take(*arguments)
+        (tmp_path / "model" / "chat_template.jinja").write_text("{{ messages }}")
+
+    monkeypatch.setattr(tokenizer_stage, "run", take_and_add)
+    with pytest.raises(SourceError, match="a file that was not there when the import began"):
         staged(tmp_path / "model", tmp_path, None)

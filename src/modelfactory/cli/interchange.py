@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,14 +17,14 @@ from modelfactory.cli.inspecting import stored_checkpoint
 from modelfactory.cli.setting import existing_store, say
 from modelfactory.data import Pin, pin_file
 from modelfactory.engine.protocol import Finished
-from modelfactory.errors import CommandError, SourceError
+from modelfactory.errors import CommandError, DiskFull, SourceError
 from modelfactory.plan.planned import PlannedStage, stage_id
 from modelfactory.plan.planning import RUN
 from modelfactory.plan.states import with_states
 from modelfactory.report.numbers import size
 from modelfactory.run.making import record_of
 from modelfactory.spec import load_object, to_json
-from modelfactory.stage import Site
+from modelfactory.stage import Progress, Site
 from modelfactory.store import Store, this_process
 from modelfactory.tokens import TokenizerFile
 
@@ -86,7 +87,9 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
 
 def import_(arguments: argparse.Namespace) -> Answer:
     """Keep a model from elsewhere in the workspace, as if it had been trained here."""
-    path, name = arguments.path.resolve(), arguments.name
+    from modelfactory.interchange.starting import located
+
+    path, name = located(arguments.path), arguments.name
     with Store.open(arguments.workspace) as store, ExitStack() as stack:
         _refuse_taken(store, name)
         tokenizer = _read_tokenizer(path, arguments.tokenizer, arguments.eos_token)
@@ -116,6 +119,8 @@ def _told(data: Mapping[str, Any]) -> str:
 
 
 def _refuse_taken(store: Store, name: str) -> None:
+    if not name.strip():
+        raise CommandError(place="--name", found=repr(name), wanted="a name", remedy="Give one.")
     for known in store.experiments():
         if known.name == name and ROLE not in known.stages:
             raise CommandError(
@@ -205,6 +210,7 @@ def _make(store: Store, stage: PlannedStage, holder: Holder) -> bool:
             wanted="one at a time",
             remedy="Wait for it; `factory status` tells how far it is.",
         )
+    aside: Path | None = None
     try:
         aside = store.new_aside(stage.id)
         result = _carried_out(store, stage, aside)
@@ -214,16 +220,32 @@ def _make(store: Store, stage: PlannedStage, holder: Holder) -> bool:
         record = record_of(stage, result, contents, host=holder.host, log=log, attempt=1)
         store.publish(claim, aside, record)
     except BaseException:
-        store.release(claim)
+        if aside is not None:  # first: a full disk would not let the claim go
+            shutil.rmtree(aside, ignore_errors=True)
+        with suppress(DiskFull):  # what filled the disk is told, not what follows from it
+            store.release(claim)
         raise
     return True
+
+
+class _Parts:
+    """Tells somebody who watches how far a stage is, each part once."""
+
+    def __init__(self, label: str) -> None:
+        self._label, self._told = label, -1
+
+    def __call__(self, progress: Progress) -> None:
+        if sys.stderr.isatty() and progress.unit == "parts" and progress.done > self._told:
+            self._told = progress.done
+            say(f"{self._label}: {progress.done} of {progress.total} parts")
 
 
 def _carried_out(store: Store, stage: PlannedStage, aside: Path) -> Finished:
     started, clock = time.time(), time.monotonic()
     paths = {name: store.stage_dir(parent) for name, parent in stage.inputs.items()}
     paths |= {name: store.pin_path(digest) for name, digest in stage.pins.items()}
-    load_object(stage.run)(stage.spec, paths, aside, Site(lake=store.lake, threads=1))
+    site = Site(lake=store.lake, threads=1, report=_Parts(stage.label))
+    load_object(stage.run)(stage.spec, paths, aside, site)
     manifest = store.seal(aside)
     return Finished(
         fingerprint=stage.id,
@@ -238,6 +260,13 @@ def export(arguments: argparse.Namespace) -> Answer:
     """Write a checkpoint for other libraries."""
     from modelfactory.interchange import export_stage
 
+    if arguments.licence is not None and (not arguments.licence.strip() or "\n" in arguments.licence):
+        raise CommandError(
+            place="--licence",
+            found=repr(arguments.licence),
+            wanted="an SPDX name on one line, such as apache-2.0",
+            remedy="Leave it out for a card that says none was given.",
+        )
     with existing_store(arguments.workspace) as store:
         checkpoint, tokenizer = stored_checkpoint(store, arguments.checkpoint)
         options: dict[str, Any] = {"format": arguments.format, "dtype": arguments.dtype}

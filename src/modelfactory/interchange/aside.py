@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from modelfactory.errors import CommandError, DiskFull
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 BEGUN = ".factory-export-"
@@ -32,6 +32,12 @@ def check_place(to: Path) -> None:
     """
     if "\0" in str(to):
         raise _no_place(to, "a path with a null character")
+    try:
+        str(to).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _no_place(to, "a name that is no UTF-8") from error
+    if not to.name:
+        raise _no_place(to, "no name")
     try:
         taken = os.path.lexists(to)
         folder = next(parent for parent in to.absolute().parents if parent.exists())
@@ -75,14 +81,23 @@ def aside(to: Path, *, is_file: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _begun(parent: Path) -> Iterator[Path]:
+    new = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{BEGUN}*"):
         with contextlib.suppress(OSError), _locked(left):  # a lock that is held is an OSError
             shutil.rmtree(left)
     with contextlib.ExitStack() as stack:
+        stack.callback(_remove_empty, new)
         begun = _made(parent, stack)
         stack.callback(shutil.rmtree, begun, ignore_errors=True)
         yield begun
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders that were made for an export that failed, the deepest first."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _made(parent: Path, stack: contextlib.ExitStack) -> Path:
@@ -125,11 +140,15 @@ def _told(to: Path) -> Iterator[None]:
 
 def _no_place(to: Path, found: str) -> CommandError:
     return CommandError(
-        place=f"export to {to}",
+        place=f"export to {_shown(to)}",
         found=found,
         wanted="a place that can be written",
         remedy="Give another path with --to.",
     )
+
+
+def _shown(path: Path) -> str:
+    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _sync(path: Path) -> None:

@@ -68,7 +68,8 @@ def export_gguf(
     pairings = family.pairings(as_used(spec), vocab_size)
     theirs = all_theirs(state, pairings, "float32")
     if dtype != "float32":
-        all_theirs(state, pairings, dtype)  # refuses what it cannot hold; gguf would write infinity
+        # Refuses what it cannot hold, of which gguf would make infinity; vectors stay float32.
+        all_theirs(state, [each for each in pairings if len(each.theirs[0].shape) > 1], dtype)
     with aside(to, is_file=True) as path, closing(gguf.GGUFWriter(path, name)) as writer:
         _add_fields(writer, name, fields | {"vocab_size": vocab_size}, to.stem, licence)
         if tokenizer is not None:

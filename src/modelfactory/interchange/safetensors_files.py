@@ -104,7 +104,7 @@ class SafetensorsFolder:
             self._files[name], self._places[name] = file, path
 
     def _check_index(self, folder: Path) -> None:
-        if (folder / SINGLE).exists():
+        if (folder / SINGLE).is_file():
             return
         for name, file in _weight_map(folder).items():
             if self._places.get(name) != folder / file:
@@ -122,9 +122,9 @@ def weight_files(folder: Path) -> list[Path]:
     Raises:
         SourceError: none there, pickled ones in their place, or an index that is none.
     """
-    if (folder / SINGLE).exists():
+    if (folder / SINGLE).is_file():
         return [folder / SINGLE]
-    if (folder / INDEX).exists():
+    if (folder / INDEX).is_file():
         return [folder / name for name in sorted(set(_weight_map(folder).values()))]
     raise _no_weights(folder)
 

@@ -32,7 +32,11 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], eos_token: str | Non
     if not path.exists():
         return None
     told = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        found = f"no readable file ({error.strerror})"
+        raise SourceError(place=str(path), found=found, wanted="a tokenizer.json", remedy="") from error
     inner = _parsed(content, path)
     known: dict[int | None, str] = {
         number: token for token, number in inner.get_vocab(with_added_tokens=True).items()

@@ -113,7 +113,9 @@ def _not_held(name: str, tensor: torch.Tensor, dtype: str) -> FactoryError:
         place=f"{name} as {dtype}",
         found=f"the number {tensor.abs().max().item():,g}",
         wanted=f"at most {_largest(dtype):,g}, the largest of {dtype}",
-        remedy="Export as bfloat16, which holds numbers as large as float32 does, or as float32.",
+        remedy="Export as float32."
+        if dtype == "bfloat16"
+        else "Export as bfloat16, which holds numbers nearly as large as float32 does, or as float32.",
     )
 
 

@@ -197,4 +197,4 @@ def _is_full(path: Path) -> bool:
     # A failing write to the log's shared memory is reported as an input/output error, not as a full disk.
     import shutil
 
-    return shutil.disk_usage(files.nearest_existing(path)).free < 1 << 16
+    return files.limited() or shutil.disk_usage(files.nearest_existing(path)).free < 1 << 16

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import resource
 import secrets
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from modelfactory.errors import DiskFull, WorkspaceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_PERMISSION = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
@@ -136,10 +137,16 @@ def disk_full(place: Path) -> DiskFull:
     free = "unknown"
     with contextlib.suppress(OSError):
         free = f"{shutil.disk_usage(nearest_existing(place)).free:,}"
+    bound = ", or the limit on the size of files (`ulimit -f`) is met" if limited() else ""
     return DiskFull(
-        f"{place}: no space left on the disk ({free} bytes free). Nothing that was stored is damaged. "
+        f"{place}: no space left on the disk ({free} bytes free){bound}. Nothing that was stored is damaged. "
         "Free some space (`factory gc --dry-run` shows what the workspace can give back) and run again."
     )
+
+
+def limited() -> bool:
+    """Return whether files of this process may not grow beyond a size."""
+    return resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
 
 
 def nearest_existing(path: Path) -> Path:
