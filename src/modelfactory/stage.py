@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Protocol, Self
 
 from modelfactory.errors import CommandError, closest
-from modelfactory.spec import check_types, require
+from modelfactory.spec import check_types, checked_value, field_types, require
 
 OBSERVED = "observed"
 """Folder of a stage for what depends on wall time; hashed for integrity, no part of what the stage is."""
@@ -116,6 +116,10 @@ def _never() -> bool:
     return False
 
 
+_CHECKED = frozenset({"threads", "micro_batch_tokens", "compile", "device", "parallel", "checkpointing"})
+"""Fields of a site by which training is carried out: the others are given by the engine."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """Where and with what a stage runs; may change its result only by floating-point reassociation."""
@@ -146,18 +150,12 @@ class Site:
 
     def __post_init__(self) -> None:
         """Refuse what no stage could be carried out with."""
+        for name, annotation in field_types(Site).items():
+            if name in _CHECKED:
+                checked_value(getattr(self, name), annotation, f"Site.{name}")
         for name in ("threads", "micro_batch_tokens"):
             count = getattr(self, name)
-            good = isinstance(count, int) and not isinstance(count, bool) and count >= 1
-            require(good, place=f"Site.{name}", found=count, wanted="a whole number of at least 1")
-        for name, known in (("checkpointing", Checkpointing), ("device", Device)):
-            word, words = getattr(self, name), get_args(known)
-            remedy = closest(str(word), words)
-            require(word in words, place=f"Site.{name}", found=word, wanted=" or ".join(words), remedy=remedy)
-        for name, kind in (("compile", bool), ("parallel", Parallel)):
-            value = getattr(self, name)
-            good = isinstance(value, kind)
-            require(good, place=f"Site.{name}", found=value, wanted=f"a {kind.__name__}")
+            require(count >= 1, place=f"Site.{name}", found=count, wanted="at least 1")
 
 
 class Run(Protocol):

@@ -52,6 +52,16 @@ def test_sizes_that_do_not_divide_are_refused_before_any_work(one_run: Line) -> 
     assert not list(one_run.workspace.glob("stages/**/metrics.jsonl"))
 
 
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_a_micro_batch_below_a_row_is_refused(one_run: Line, verb: str) -> None:
+    answer = one_run.call(verb, one_run.study, "--micro-batch-tokens", "31")
+    assert answer.code == 2
+    wanted = "--micro-batch-tokens: found 31, wanted at least 32, the tokens of a row (max_seq_len)"
+    assert wanted in answer.err.replace("\n", " ")
+    assert not list(one_run.workspace.glob("stages/*"))
+    assert one_run.call("plan", one_run.study, "--micro-batch-tokens", "32").code == 0
+
+
 def test_ranks_die_with_the_driver(one_run: Line) -> None:
     one_run.edit(one_run.study, "n_tokens=6 * 128", "n_tokens=4_000 * 128")
     process = one_run.start("run", one_run.study, "--json", "--compile", "off", "--parallel", "shard=2")

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from modelfactory.cli.answer import Answer
-from modelfactory.cli.pages import check_place, no_place, reason
+from modelfactory.cli.pages import check_place, place_named
 from modelfactory.cli.setting import say
 from modelfactory.engine.failure import classify
 from modelfactory.engine.memory import limit
@@ -76,10 +76,8 @@ def coord_check(arguments: argparse.Namespace) -> Answer:
     if faults:
         raise InvalidInputs(faults)
     checked = [_checked(each, arguments.widths, arguments.steps) for each in subjects]
-    try:
+    with place_named(arguments.output, "plot"):
         write_coordinates(checked, arguments.output)
-    except OSError as error:
-        raise no_place(arguments.output, "plot", reason(error)) from error
     data = {"output": str(arguments.output), "models": [_json(each) for each in checked]}
     code = SpecError.exit_code if any(each.error for each in checked) else 0
     return Answer(data=data, text=lambda console: _print(console, checked, arguments.output), code=code)

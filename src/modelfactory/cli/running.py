@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.compiling import known_peaks, wants_compile
-from modelfactory.cli.pages import check_place, no_place, reason
+from modelfactory.cli.pages import check_place, place_named
 from modelfactory.cli.planning import totals_lines
 from modelfactory.cli.setting import Setting, planned, say
 from modelfactory.engine import LocalEngine
@@ -20,7 +20,6 @@ from modelfactory.plan import note_speed
 from modelfactory.report import print_verdict, write_report
 from modelfactory.run import RunOptions, StageDone, carry_out
 from modelfactory.spec import canonical_json
-from modelfactory.stage import Parallel
 
 if TYPE_CHECKING:
     import argparse
@@ -91,10 +90,8 @@ def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> A
 
 def _written(data: ReportData, path: Path) -> Path:
     """Write the report; return where it is."""
-    try:
+    with place_named(path, "report"):
         write_report(data, path)
-    except OSError as error:
-        raise no_place(path, "report", reason(error)) from error
     return path.absolute()
 
 
@@ -116,7 +113,7 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
         micro_batch_tokens=arguments.micro_batch_tokens,
         compile=is_compiled,
         device=arguments.device,
-        parallel=Parallel.parse(arguments.parallel),
+        parallel=setting.way.parallel,
         checkpointing=arguments.checkpointing,
         peak_flops_per_s=known_peaks(store, threads) if arguments.device == "cpu" else {},
         sys_path=(str(setting.study.folder),),

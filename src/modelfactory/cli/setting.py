@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A loaded study with its plan against a store."""
+    """A loaded study with its plan against a store, and how its training would be carried out."""
 
     study: Study
     store: Store | None
     plan: Plan
+    way: Way
 
 
 @contextmanager
@@ -48,7 +49,8 @@ def planned(
         if to_run:
             refuse_repetition(plan, store)
             _check_parallel(way.parallel, plan)
-        yield Setting(study=study, store=store, plan=plan)
+            _check_micro_batch(way.micro_batch_tokens, plan)
+        yield Setting(study=study, store=store, plan=plan, way=way)
 
 
 def _check_parallel(parallel: Parallel, plan: Plan) -> None:
@@ -56,6 +58,18 @@ def _check_parallel(parallel: Parallel, plan: Plan) -> None:
     for stage in plan.stages:
         if stage.kind == "train":
             check_parallel(stage.spec, parallel)
+
+
+def _check_micro_batch(n_tokens: int, plan: Plan) -> None:
+    """Refuse fewer tokens than any row has: rows are never cut, so that would have no effect."""
+    shortest = min((stage.spec.seq_len for stage in plan.stages if stage.kind == "train"), default=0)
+    if n_tokens < shortest and n_tokens != Way().micro_batch_tokens:
+        raise CommandError(
+            place="--micro-batch-tokens",
+            found=f"{n_tokens:,}",
+            wanted=f"at least {shortest:,}, the tokens of a row (max_seq_len), which is never cut",
+            remedy="For less memory give --checkpointing full, or the model a shorter max_seq_len.",
+        )
 
 
 def _way(arguments: argparse.Namespace) -> Way:

@@ -12,7 +12,14 @@ full JSON that was stored with the full JSON of today.
 """
 
 from modelfactory.spec.canonical import canonical_json, fingerprint, identity_json
-from modelfactory.spec.checking import check_types, collecting, not_identity, require
+from modelfactory.spec.checking import (
+    check_types,
+    checked_value,
+    collecting,
+    field_types,
+    not_identity,
+    require,
+)
 from modelfactory.spec.differences import Change, difference, json_difference
 from modelfactory.spec.reading import from_json, load_object
 from modelfactory.spec.walking import names_in, where_paths
@@ -23,8 +30,10 @@ __all__ = [
     "Change",
     "canonical_json",
     "check_types",
+    "checked_value",
     "collecting",
     "difference",
+    "field_types",
     "fingerprint",
     "from_json",
     "identity_json",
