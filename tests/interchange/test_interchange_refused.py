@@ -196,7 +196,7 @@ def test_an_index_that_is_wrong(tmp_path: Path) -> None:
         ({"weight_map": {"model.norm.weight": "/model.safetensors"}}, ["/model", "beside the index"]),
         ({"weight_map": {"model.norm.weight": "sub/model.safetensors"}}, ["sub/model", "beside the index"]),
         ({"weight_map": {"model.norm.weight": "config.json"}}, ["config.json", "beside the index"]),
-        ([1], ["list"]),
+        ([1], ["no object"]),
     ],
 )
 def test_an_index_that_leads_astray(folder: Path, index: Any, words: list[str]) -> None:
@@ -254,7 +254,7 @@ def test_special_tokens_of_chats(folder: Path, template: Any) -> None:
     """A token may be an object, and several ids may end a turn; of several templates the default is kept."""
     config: dict[str, Any] = {"eos_token": {"content": "<|turn|>"}, "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    change_config(folder, bos_token_id=[0, 1])
+    change_config(folder, bos_token_id=0, eos_token_id=[1, 0])
     imported = import_model(folder)
     assert imported.tokenizer is not None
     assert (imported.tokenizer.eos_id, imported.prefix_id) == (1, 0)

@@ -87,32 +87,32 @@ class Config:
         found = self.get(name, default)
         is_null = name in self._fields and self._fields[name] is None
         if is_null and default is not None and name not in FOLLOWING:
-            raise self.fault(name, "null", "a value, or no such field")
+            raise self.damaged(name, "null", "a value, or no such field")
         return found
 
     def count(self, name: str, default: int | None = None) -> int:
         """Return a whole number above 0; without a default it must be there."""
         found, largest = self._value(name, default), LIMITS.get(name, _LARGEST_WHOLE)
         if found is None:
-            raise self.fault(name, "nothing", "a value: the architecture does not follow without it")
+            raise self.damaged(name, "nothing", "a value: the architecture does not follow without it")
         if type(found) is not int or not 1 <= found <= largest:
-            raise self.fault(name, _shown(found), f"a whole number from 1 to {largest:,}")
+            raise self.damaged(name, shown(found), f"a whole number from 1 to {largest:,}")
         return found
 
     def number(self, name: str, default: float | None = None, *, above: float = 0.0) -> float:
         """Return a finite number above `above`; without a default it must be there."""
         found = self._value(name, default)
         if found is None:
-            raise self.fault(name, "nothing", "a value: the architecture does not follow without it")
+            raise self.damaged(name, "nothing", "a value: the architecture does not follow without it")
         if not is_number(found) or found <= above:
-            raise self.fault(name, _shown(found), f"a number above {above:g}")
+            raise self.damaged(name, shown(found), f"a number above {above:g}")
         return float(found)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return true or false."""
         found = self._value(name, default)
         if type(found) is not bool:
-            raise self.fault(name, _shown(found), "true or false")
+            raise self.damaged(name, shown(found), "true or false")
         return found
 
     def optional_count(self, name: str) -> int | None:
@@ -127,14 +127,14 @@ class Config:
         """Return a list of values that are all of one type."""
         found = self.get(name, list(default))
         if not isinstance(found, list) or any(type(each) is not kind for each in found):
-            raise self.fault(name, _shown(found), f"a list of {kind.__name__}")
+            raise self.damaged(name, shown(found), f"a list of {kind.__name__}")
         return found
 
     def mapping(self, name: str) -> dict[str, Any]:
         """Return an object, empty where the field is missing or null."""
         found = self.get(name, {})
         if not isinstance(found, dict):
-            raise self.fault(name, _shown(found), "an object of fields, or null")
+            raise self.damaged(name, shown(found), "an object of fields, or null")
         return dict(found)
 
     def only(self, name: str, *allowed: Any, absent: Any = None) -> Any:
@@ -142,7 +142,9 @@ class Config:
         found = self.get(name, absent) if None in allowed else self._value(name, absent)
         if not any(_equal(found, value) for value in allowed):
             wanted = " or ".join(json.dumps(value) for value in allowed)
-            raise self.fault(name, _shown(found), f"{wanted}: nothing else can be represented")
+            if type(found) not in {type(value) for value in allowed}:
+                raise self.damaged(name, shown(found), wanted)
+            raise self.fault(name, shown(found), f"{wanted}: nothing else can be represented")
         return found
 
     def done(self) -> None:
@@ -156,13 +158,18 @@ class Config:
             if value not in (None, False, "", [], {}):
                 raise SourceError(
                     place=f"{self.place}: {name}",
-                    found=f"{_shown(value)}, a field that this architecture does not know",
+                    found=f"{shown(value)}, a field that this architecture does not know",
                     wanted="fields whose effect is known",
                     remedy="Take it out of config.json if it changes no logits.",
                 )
 
+    def damaged(self, name: str, found: str, wanted: str) -> SourceError:
+        """Return the error of a field whose value means nothing in any architecture."""
+        remedy = "Correct the field, or copy the file again: it is damaged."
+        return SourceError(place=f"{self.place}: {name}", found=found, wanted=wanted, remedy=remedy)
+
     def fault(self, name: str, found: str, wanted: str) -> SourceError:
-        """Return the error of a field."""
+        """Return the error of a field whose value no decoder of this package can follow."""
         return SourceError(
             place=f"{self.place}: {name}",
             found=found,
@@ -183,7 +190,8 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as JSON, cut where it is long."""
     text = json.dumps(value, default=str)
     return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
 
@@ -204,5 +212,10 @@ def read_json(path: Path) -> dict[str, Any]:
             remedy="Copy the file again.",
         ) from error
     if not isinstance(found, dict):
-        raise SourceError(place=str(path), found=type(found).__name__, wanted="a JSON object", remedy="")
+        raise SourceError(
+            place=str(path),
+            found=f"{shown(found)}, which is no object",
+            wanted="a JSON object, as transformers' save_pretrained writes it",
+            remedy="Copy the file again.",
+        )
     return found

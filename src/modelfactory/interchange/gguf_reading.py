@@ -11,6 +11,7 @@ from modelfactory.interchange.gguf_file import GgufFile
 from modelfactory.interchange.gguf_tokenizer import origin_of_gguf, read_tokenizer
 from modelfactory.interchange.imported import Imported
 from modelfactory.interchange.rotary_order import to_halves
+from modelfactory.interchange.tokenizer_checks import check_templates
 from modelfactory.interchange.tokenizer_files import check_vocabulary
 from modelfactory.interchange.weights import from_theirs, shapes_of
 
@@ -41,6 +42,8 @@ def import_gguf(path: Path, *, eos_token: str | None = None, with_tokenizer: boo
     fields = config_of(file, name, weights.names(), weights.rope_factors)
     vocab_size = fields.pop("vocab_size")
     spec = family.read(fields, str(path))
+    template = file.get("tokenizer.chat_template", str)
+    check_templates(template, f"{path}: tokenizer.chat_template")
     tokenizer = read_tokenizer(file, eos_token) if with_tokenizer else None
     check_vocabulary(tokenizer, vocab_size, str(path))
     pairings, shapes = family.pairings(spec, vocab_size), shapes_of(spec, vocab_size)
@@ -49,7 +52,7 @@ def import_gguf(path: Path, *, eos_token: str | None = None, with_tokenizer: boo
         "format": "gguf",
         "architecture": family.architecture,
         "dtype": "+".join(weights.types()),
-        "chat_template": file.get("tokenizer.chat_template", str),
+        "chat_template": template,
     }
     return Imported(spec=spec, vocab_size=vocab_size, state=state, tokenizer=tokenizer, facts=facts)
 

@@ -9,7 +9,8 @@ from modelfactory.interchange.config import CONFIG, Config, read_json
 from modelfactory.interchange.families import family_named
 from modelfactory.interchange.imported import Imported
 from modelfactory.interchange.safetensors_files import SafetensorsFolder
-from modelfactory.interchange.tokenizer_files import chat_template, check_vocabulary, read_tokenizer
+from modelfactory.interchange.tokenizer_checks import chat_template, check_tokenizer_files
+from modelfactory.interchange.tokenizer_files import check_vocabulary, read_tokenizer
 from modelfactory.interchange.weights import from_theirs, shapes_of
 
 if TYPE_CHECKING:
@@ -29,8 +30,10 @@ def import_hugging_face(
             off or of another shape; a vocabulary smaller than the tokenizer's.
     """
     spec, vocab_size, family = outline(folder)
-    place = str(folder / CONFIG)
-    tokenizer = read_tokenizer(folder, read_json(folder / CONFIG), eos_token) if with_tokenizer else None
+    place, config = str(folder / CONFIG), read_json(folder / CONFIG)
+    check_tokenizer_files(folder, config)
+    template = chat_template(folder)
+    tokenizer = read_tokenizer(folder, config, eos_token) if with_tokenizer else None
     check_vocabulary(tokenizer, vocab_size, place)
     with SafetensorsFolder(folder) as weights:
         pairings = family.pairings(spec, vocab_size)
@@ -40,7 +43,7 @@ def import_hugging_face(
         "format": "hugging face",
         "architecture": family.architecture,
         "dtype": "+".join(dtypes),
-        "chat_template": chat_template(folder),
+        "chat_template": template,
     }
     return Imported(spec=spec, vocab_size=vocab_size, state=state, tokenizer=tokenizer, facts=facts)
 

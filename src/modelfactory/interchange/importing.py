@@ -12,6 +12,7 @@ from modelfactory.interchange import tokenizer_files
 from modelfactory.interchange.config import CONFIG, read_json
 from modelfactory.interchange.origin import origin_of
 from modelfactory.interchange.safetensors_files import weight_files
+from modelfactory.tokens.importing import read
 
 if TYPE_CHECKING:
     from modelfactory.interchange.imported import Imported
@@ -127,12 +128,7 @@ def _tokenizer_file(place: Path, eos_token: str | None) -> Tokenizer:
             wanted="the name of that token",
             remedy="Give it with eos_token (--eos-token).",
         )
-    try:
-        content = place.read_bytes()
-    except OSError as error:
-        found = f"no readable file ({error.strerror})"
-        raise SourceError(place=str(place), found=found, wanted="a tokenizer.json", remedy="") from error
-    return tokenizer_files.made(content, eos_token, None, str(place))
+    return tokenizer_files.made(read(place), eos_token, None, str(place))
 
 
 def format_of(path: Path) -> Format:

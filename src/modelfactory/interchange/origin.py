@@ -11,20 +11,20 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.interchange.config import read_json
+from modelfactory.tokens.chat_files import CONFIG_FILE, NAMES, name_of
 from modelfactory.tokens.tokenizer import TOKENIZER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from modelfactory.tokens.tokenizer import Tokenizer
+from modelfactory.tokens.tokenizer import Tokenizer
 
-TOKENIZER_CONFIG = "tokenizer_config.json"
 GENERATION = "generation_config.json"
-_NAMED = (TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
+ADDED = "added_tokens.json"
+NAMED = (CONFIG_FILE, "special_tokens_map.json", ADDED)
 _AROUND = ("post_processor", "truncation", "padding")
 """Fields of a tokenizer.json that change no ids of plain text."""
-_KINDS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
@@ -39,10 +39,13 @@ def origin_of(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer | No
     content = read_json(folder / TOKENIZER)
     if _vocabulary(content) != _vocabulary(json.loads(tokenizer.to_json())):
         return None
-    files = {name: read_json(folder / name) for name in _NAMED if (folder / name).exists()}
-    told = files.get(TOKENIZER_CONFIG, {})
+    files = {name: read_json(folder / name) for name in NAMED if (folder / name).exists()}
+    told = files.get(CONFIG_FILE, {})
     if not isinstance(told.get("chat_template", []), list):
         del told["chat_template"]  # has a file of its own
+    for kind in NAMES:  # in this file alone transformers wants to be told that an object is a token
+        if isinstance(told.get(kind), dict):
+            told[kind] = {"__type": "AddedToken"} | told[kind]
     eos = tokenizer.decode([tokenizer.eos_id])
     generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else None
     return {
@@ -76,7 +79,7 @@ def origin_of_names(
         "names": dict(names),
         "around": {"post_processor": processor, "truncation": None, "padding": None},
         "eos_entry": next((token for token in entries if token["content"] == eos), None),
-        "files": {TOKENIZER_CONFIG: told},
+        "files": {CONFIG_FILE: told},
         "ids": dict.fromkeys(IDS) | ids | {"eos_token_id": list(ends)},
         "generation": None,
     }
@@ -121,20 +124,14 @@ def _names(files: Mapping[str, Any], config: Mapping[str, Any], tokenizer: Token
     known = json.loads(tokenizer.to_json())
     by_id = {number: token for token, number in _vocabulary(known).items()}
     found: dict[str, str] = {}
-    for kind in (f"{kind}_token" for kind in _KINDS):
-        told = [files[name].get(kind) for name in _NAMED[:2] if name in files]
+    for kind in NAMES:
+        told = [files[name].get(kind) for name in NAMED[:2] if name in files]
         number = config.get(f"{kind}_id")
         first = number[0] if isinstance(number, list) and number else number
         named = [name_of(each) for each in told] + [by_id.get(first) if isinstance(first, int) else None]
         if token := next((each for each in named if each is not None), None):
             found[kind] = token
     return found
-
-
-def name_of(token: Any) -> str | None:
-    """Return a token's text; older files hold an object in its place."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
 
 
 def _vocabulary(content: Mapping[str, Any]) -> dict[str, int]:

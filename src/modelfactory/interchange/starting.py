@@ -11,7 +11,7 @@ from modelfactory.errors import SourceError
 from modelfactory.interchange.hugging_face import outline
 from modelfactory.interchange.importing import files_of, format_of, import_model, tokenizer_of
 from modelfactory.interchange.stage import ImportedModel
-from modelfactory.tokens import TokenizerFile
+from modelfactory.tokens import TokenizerFile, importing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,19 +101,9 @@ def check_tokenizer(path: str | Path, tokenizer: object, place: str) -> None:
 
 
 def _text(path: Path) -> str:
-    from tokenizers import Tokenizer
-
-    try:
-        text = path.read_text("utf-8")
-        Tokenizer.from_str(text)
-    except Exception as error:  # tokenizers raises plain Exception
-        raise SourceError(
-            place=str(path),
-            found=f"no tokenizer that can be read ({error})",
-            wanted="a tokenizer.json",
-            remedy="Copy the file again.",
-        ) from error
-    return text
+    content = importing.read(path)
+    importing.parsed(content, str(path))
+    return content.decode("utf-8")
 
 
 def _unlike(given: str, own: str) -> str:

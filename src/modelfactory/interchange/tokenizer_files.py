@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import SourceError
 from modelfactory.interchange.config import read_json
-from modelfactory.interchange.origin import TOKENIZER_CONFIG, around, name_of
+from modelfactory.interchange.origin import around
+from modelfactory.interchange.tokenizer_checks import check_tokenizer_files
+from modelfactory.tokens.chat_files import CONFIG_FILE, TEMPLATE_FILE, name_of
 from modelfactory.tokens.chat_template import default_template
-from modelfactory.tokens.importing import imported
+from modelfactory.tokens.importing import imported, parsed, read
 from modelfactory.tokens.tokenizer import TOKENIZER, Tokenizer
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
     import tokenizers
 
-CHAT_TEMPLATE = "chat_template.jinja"
 _EOS_REMEDY = "Name the token that ends a text with eos_token (--eos-token)."
 
 
@@ -31,20 +32,17 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], eos_token: str | Non
     path = folder / TOKENIZER
     if not path.exists():
         return None
-    told = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        found = f"no readable file ({error.strerror})"
-        raise SourceError(place=str(path), found=found, wanted="a tokenizer.json", remedy="") from error
-    inner = _parsed(content, path)
+    check_tokenizer_files(folder, config)
+    told = read_json(folder / CONFIG_FILE) if (folder / CONFIG_FILE).exists() else {}
+    content = read(path)
+    inner = parsed(content, str(path))
     known: dict[int | None, str] = {
         number: token for token, number in inner.get_vocab(with_added_tokens=True).items()
     }
     eos = eos_token or name_of(told.get("eos_token")) or known.get(_first(config.get("eos_token_id")))
     if eos is None:
         raise SourceError(
-            place=str(folder / TOKENIZER_CONFIG),
+            place=str(folder / CONFIG_FILE),
             found="no eos_token, nor an eos_token_id in config.json",
             wanted="the token that ends a text",
             remedy=_EOS_REMEDY,
@@ -85,23 +83,6 @@ def check_vocabulary(tokenizer: Tokenizer | None, vocab_size: int, place: str) -
         )
 
 
-def chat_template(folder: Path) -> str | None:
-    """Return the template of chats, where there is one; of several by name the default."""
-    if (folder / CHAT_TEMPLATE).exists():
-        try:
-            return (folder / CHAT_TEMPLATE).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SourceError(
-                place=str(folder / CHAT_TEMPLATE),
-                found=f"no text that can be read ({error})",
-                wanted="a Jinja template in UTF-8",
-                remedy="Copy it again.",
-            ) from error
-    if not (folder / TOKENIZER_CONFIG).exists():
-        return None
-    return default_template(read_json(folder / TOKENIZER_CONFIG).get("chat_template"))
-
-
 def write_tokenizer(
     tokenizer: Tokenizer, folder: Path, max_seq_len: int, prefix_id: int, facts: Mapping[str, Any]
 ) -> None:
@@ -125,9 +106,9 @@ def write_tokenizer(
     }
     named = facts.get("chat_names", {})  # which the template asks for
     config |= {**named, "add_bos_token": named.get("bos_token", config["bos_token"]) == config["bos_token"]}
-    _write_json(folder / TOKENIZER_CONFIG, config)
+    _write_json(folder / CONFIG_FILE, config)
     if template is not None:
-        (folder / CHAT_TEMPLATE).write_text(template, encoding="utf-8")
+        (folder / TEMPLATE_FILE).write_text(template, encoding="utf-8")
 
 
 def _write_as_origin(
@@ -135,11 +116,11 @@ def _write_as_origin(
 ) -> None:
     (folder / TOKENIZER).write_text(around(origin, tokenizer), encoding="utf-8")
     files = dict(origin["files"])
-    config = dict(files.get(TOKENIZER_CONFIG, {}))
+    config = dict(files.get(CONFIG_FILE, {}))
     if template is not None and template != default_template(config.get("chat_template")):
         if config.pop("chat_template", None) is not None:
-            files[TOKENIZER_CONFIG] = config
-        (folder / CHAT_TEMPLATE).write_text(template, encoding="utf-8")
+            files[CONFIG_FILE] = config
+        (folder / TEMPLATE_FILE).write_text(template, encoding="utf-8")
     for name, fields in files.items():
         _write_json(folder / name, fields)
 
@@ -159,20 +140,6 @@ def _adding(tokenizer: Tokenizer, prefix_id: int) -> str:
             single=[token, "$A"], pair=[token, "$A", "$B"], special_tokens=[(token, prefix_id)]
         )
     return str(inner.to_str(pretty=True))
-
-
-def _parsed(content: bytes, path: Path) -> tokenizers.Tokenizer:
-    from tokenizers import Tokenizer as Inner
-
-    try:
-        return Inner.from_str(content.decode("utf-8"))
-    except Exception as error:  # tokenizers raises plain Exception
-        raise SourceError(
-            place=str(path),
-            found=f"a file that `tokenizers` cannot read ({error})",
-            wanted="a tokenizer.json",
-            remedy="Copy it again.",
-        ) from error
 
 
 def _first(ids: Any) -> int | None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 TEMPLATE, CONFIG = "chat_template", "tokenizer_config"
 """Inputs of a tokens stage: the template, and the file with the names of special tokens where it has none."""
 TEMPLATE_FILE, CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
-_NAMES = tuple(f"{kind}_token" for kind in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+NAMES = tuple(f"{kind}_token" for kind in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+"""Of special tokens in a tokenizer_config.json."""
 
 
 def chat_files(dataset: Dataset, tokenizer: BPE | TokenizerFile) -> dict[str, Path]:
@@ -58,7 +59,7 @@ def template_of(files: Mapping[str, tuple[Path, bytes]]) -> ChatTemplate:
     else:
         source = _decoded(path, content)
         told = _told(*files[CONFIG]) if CONFIG in files else {}
-    named = {name: _name(told.get(name)) for name in _NAMES}
+    named = {name: name_of(told.get(name)) for name in NAMES}
     return ChatTemplate(source, {name: token for name, token in named.items() if token}, str(path))
 
 
@@ -109,7 +110,7 @@ def _decoded(path: Path, content: bytes) -> str:
         ) from error
 
 
-def _name(token: Any) -> str | None:
+def name_of(token: Any) -> str | None:
     """Return the text of a token; older files hold an object in its place."""
     found = token.get("content") if isinstance(token, dict) else token
     return found if isinstance(found, str) else None

@@ -73,10 +73,11 @@ class ChatTemplate:
         self._is_marked = re.search(r"\{%-?\s*generation\s*-?%\}", source) is not None
         try:
             self._template = _environment().from_string(source)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, SyntaxError, RecursionError) as error:  # the last two: nested too deep
+            line = f", line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
             raise SourceError(
                 place=place,
-                found=f"a template that is no Jinja ({error})",
+                found=f"a template that is no Jinja ({error}{line})",
                 wanted="the template of chats that belongs to the tokenizer",
                 remedy="Take it from the model that the tokenizer is of.",
             ) from error

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from modelfactory.errors import SourceError, SpecError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import tokenizers
 
 
@@ -20,7 +22,7 @@ def imported(content: bytes, eos_token: str, place: str) -> tokenizers.Tokenizer
         SourceError: not a tokenizer, or one whose model makes a special token from plain text.
         SpecError: `eos_token` is not in its vocabulary.
     """
-    tokenizer = _parsed(content, place)
+    tokenizer = parsed(content, place)
     _require_token(tokenizer, eos_token)
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -41,7 +43,29 @@ def special_ids(tokenizer: tokenizers.Tokenizer) -> dict[int, str]:
     }
 
 
-def _parsed(content: bytes, place: str) -> tokenizers.Tokenizer:
+def read(path: Path) -> bytes:
+    """Return what is in a tokenizer.json.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SourceError(
+            place=str(path),
+            found=f"no readable file ({error.strerror})",
+            wanted="a tokenizer.json",
+            remedy="Correct the path, or copy the file again.",
+        ) from error
+
+
+def parsed(content: bytes, place: str) -> tokenizers.Tokenizer:
+    """Return the tokenizer in a tokenizer.json as it is.
+
+    Raises:
+        SourceError: it is none.
+    """
     import tokenizers
 
     try:

@@ -61,7 +61,7 @@ def rope_scaling(config: Config) -> Scaling | None:
         fields.pop(known, None)
     kind = _kind(name, fields, config)
     if "truncate" in fields and type(fields["truncate"]) is not bool:  # null means false to transformers
-        raise config.fault(f"{name}.truncate", repr(fields["truncate"]), "true or false")
+        raise config.damaged(f"{name}.truncate", repr(fields["truncate"]), "true or false")
     return _scaling(kind, {key: value for key, value in fields.items() if value is not None}, name, config)
 
 
@@ -121,7 +121,7 @@ def _check_unstretched(kind: str, fields: dict[str, Any], name: str, config: Con
 
 def _number(value: Any, place: str, config: Config) -> float:
     if not is_number(value) or value < 0:
-        raise config.fault(place, repr(value), "a number of at least 0")
+        raise config.damaged(place, repr(value), "a number of at least 0")
     return float(value)
 
 
