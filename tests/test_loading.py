@@ -330,3 +330,61 @@ def test_a_misspelt_name(
     assert [(int(f.place.rpartition(":")[2]), f.remedy) for f in found] == [
         (line, f"Did you mean {name!r}?") for line, name in told
     ]
+
+
+OWN = """\
+from dataclasses import dataclass, replace
+from modelfactory.models import Block
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    fault: str
+    def __post_init__(self):
+        self.look("declared")
+    def check(self, d_model, max_seq_len):
+        self.look("checked")
+    def look(self, when):
+        if self.fault == when:
+            raise ValueError("no luck")
+        if self.fault == f"{when} by a typo":
+            self.lok(when)
+    def n_parameters(self, d_model):
+        return 0
+
+def mixed(model):
+    layer = replace(model.blocks[0], mixer=Own(fault="FAULT"))
+    return replace(model, blocks=(layer,))
+
+SOURCE ="""
+
+
+@pytest.mark.parametrize(
+    ("fault", "place", "found", "remedy"),
+    [
+        ("declared", "29: Own.__post_init__", "ValueError: no luck (a_study.py:22)", "Mend Own."),
+        ("checked", "30: Own.check", "ValueError: no luck (a_study.py:22)", "Mend Own."),
+        (
+            "checked by a typo",
+            "30: Own.check",
+            "AttributeError: 'Own' object has no attribute 'lok' (a_study.py:24)",
+            "Mend Own. Did you mean 'look'?",
+        ),
+    ],
+)
+def test_a_spec_of_the_author_that_raises_is_told_as_such(
+    write: Callable[..., Path], fault: str, place: str, found: str, remedy: str
+) -> None:
+    model = 'GPT2(n_layers=1, d_model=8 if name == "small" else 16, n_heads=2, max_seq_len=8)'
+    file = write(("SOURCE =", OWN.replace("FAULT", fault)), (model, f"mixed({model})"))
+    (told,) = faults(file)
+    assert told.place == f"{file}:{place}"
+    assert told.found == found
+    assert told.wanted == "a call that returns, or refuses a value by `require` of modelfactory.spec"
+    assert told.remedy == remedy
+
+
+def test_a_method_that_the_author_calls_is_told_by_its_line(write: Callable[..., Path]) -> None:
+    called = OWN.replace("SOURCE =", 'Own(fault="now").look("now")\n\nSOURCE =')
+    (told,) = faults(write(("SOURCE =", called)))
+    assert told.place.endswith("a_study.py:22")
+    assert told.found == "ValueError: no luck"

@@ -26,10 +26,20 @@ learning rate, the space on a disk. Exit code 1 says that work broke, which anot
 from __future__ import annotations
 
 import difflib
+import errno
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+_NO_MEMORY = (
+    "defaultcpuallocator: can't allocate memory",
+    "defaultcpuallocator: not enough memory",
+    "cannot allocate memory (12)",
+    "cuda error: out of memory",
+    "cublas_status_alloc_failed",
+)
+"""What torch writes where it raises a plain RuntimeError; other texts with such words are their author's."""
 
 
 class FactoryError(Exception):
@@ -136,6 +146,15 @@ class DiskFull(WorkFailed):
 
 class Stopped(WorkFailed):
     """The user asked to stop; the stage ended at the next safe place."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether an exception is what Python, the system or torch raises for want of memory."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's for devices
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 
 
 def closest(name: str, known: Iterable[str]) -> str:

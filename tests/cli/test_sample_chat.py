@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from modelfactory.generate import LanguageModel, Sampling, load_chat
 from modelfactory.interchange import export_hugging_face
 from modelfactory.models import Llama
 from modelfactory.store import Store
+from tests.models.own_parts import Faulty
 from tests.tokens.chats import BEGIN, END, EOS, UNMARKED, encoder, text, tokenizer
 
 if TYPE_CHECKING:
@@ -140,3 +142,24 @@ def test_the_same_from_python(folder: Path, workspace: str) -> None:
         chat.prompt([])
     with pytest.raises(InvalidInput, match="'assistant' at the end"):
         chat.prompt([*messages, {"role": "assistant", "content": "x"}])
+
+
+@pytest.mark.parametrize("more", [(), ("--chat",)])
+def test_a_layer_that_raises_is_told_on_a_line_of_its_own(
+    more: tuple[str, ...], workspace: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raising(*_: Any, **__: Any) -> Any:
+        block = MODEL.blocks[0]
+        layer = replace(block, mixer=Faulty(module="evaluation"))
+        module = replace(MODEL, blocks=(layer,)).build(tokenizer().vocab_size, seed=1)
+        return LanguageModel(module, tokenizer(), max_seq_len=96)
+
+    monkeypatch.setattr("modelfactory.generate.load_language_model", raising)
+    capsys.readouterr()
+    assert main(["sample", "chat", ASKED, *more, "--workspace", workspace]) == 2
+    told = capsys.readouterr()
+    assert told.out == ("\n" if more else f"{ASKED}\n")
+    assert told.err.startswith(
+        "model.blocks.0.mixer, FaultyModule.forward: found ValueError: no luck (own_parts"
+    )
+    assert "Traceback" not in told.err

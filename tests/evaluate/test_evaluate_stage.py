@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 
-from modelfactory.errors import InvalidInput, StageFailed, Stopped
-from modelfactory.evaluate import BitsPerByte, CompleteFunction, Evaluate, NextLine
+from modelfactory.errors import InvalidInput, SpecError, StageFailed, Stopped
+from modelfactory.evaluate import BitsPerByte, CompleteFunction, Evaluate, NextLine, stage
 from modelfactory.evaluate.stage import N_WARM, WARM, run
 from modelfactory.generate import Sampling, load_language_model
+from modelfactory.models import Llama
 from modelfactory.stage import Progress, Site
 from modelfactory.tokens import load_tokenizer
 from modelfactory.train import load_model
+from tests.models.own_parts import Faulty
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,3 +165,40 @@ def test_a_checkpoint_writes(stages: dict[str, Path]) -> None:
     sampling = Sampling(max_new_tokens=100, temperature=0.8, seed=1)
     (made,) = model.generate(["def add("], sampling)
     assert "".join(model.stream("def add(", sampling)) == made.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stumbling(BitsPerByte):
+    """A task of a user's own that raises."""
+
+    def answer(self, prepared: Any, model: Any) -> Any:
+        del prepared, model
+        raise KeyError("no item")
+
+
+def test_a_task_of_ones_own_that_raises_is_named(
+    stages: dict[str, Path], held_out: Dataset, site: Site, tmp_path: Path
+) -> None:
+    task = Stumbling(dataset=held_out, max_documents=5, max_bytes=300)
+    wanted = r"^task, Stumbling\.answer: found KeyError: 'no item' \(test_evaluate_stage\.py:\d+\)"
+    with pytest.raises(SpecError, match=wanted):
+        carried_out(task, stages, site, tmp_path / "out")
+
+
+def test_a_layer_that_raises_is_named(
+    task: Task, stages: dict[str, Path], site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_ones_own(checkpoint: Path, tokenizer: Any, **options: Any) -> Any:
+        first = Llama(n_layers=1, d_model=32, n_heads=2, max_seq_len=64)
+        layer = replace(first.blocks[0], mixer=Faulty(module="evaluation"))
+        module = replace(first, blocks=(layer,)).build(tokenizer.vocab_size, seed=0)
+        model = load_language_model(checkpoint, tokenizer, **options)
+        model.module = module
+        return model
+
+    monkeypatch.setattr(stage, "load_language_model", of_ones_own)
+    wanted = (
+        r"^model\.blocks\.0\.mixer, FaultyModule\.forward: found ValueError: no luck \(own_parts\.py:\d+\)"
+    )
+    with pytest.raises(SpecError, match=wanted):
+        carried_out(task, stages, site, tmp_path / "out")

@@ -12,6 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from modelfactory import models
+from modelfactory.errors import SpecError
 from modelfactory.models import (
     GPT2,
     Bamba,
@@ -307,5 +308,5 @@ def test_specs_need_no_torch() -> None:
 
 
 def test_a_module_of_ones_own_needs_initialise() -> None:
-    with pytest.raises(TypeError, match="holds parameters but no initialise"):
+    with pytest.raises(SpecError, match=r"model\.0: found Linear, which holds parameters but no init"):
         initialise(torch.nn.Sequential(torch.nn.Linear(2, 2)), 0)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import sys
 import types
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,11 +17,15 @@ from modelfactory.spec import (
     fingerprint,
     from_json,
     identity_json,
+    load_object,
     names_in,
     to_json,
     where_paths,
 )
 from tests.spec.specs import Anything, Chosen, Mutable, Named, Optimizer, Sized, Train, Wrapped, keep_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TRAIN = Train(optimizer=Optimizer(lr=0.1), n_steps=3, betas=(0.5, 1.0))
 
@@ -194,3 +199,11 @@ def test_names() -> None:
         "tests.spec.specs:Optimizer",
         "tests.spec.specs:keep_all",
     }
+
+
+def test_a_module_that_raises_while_it_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "half_edited.py").write_text("raise ValueError('no luck')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = "'half_edited:Own', whose module raises ValueError: no luck, wanted .* Mend half_edited"
+    with pytest.raises(SpecError, match=found):
+        load_object("half_edited:Own")

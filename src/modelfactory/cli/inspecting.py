@@ -216,13 +216,17 @@ def _find_modules_of(store: Store, fingerprint: str) -> None:
 
 
 def _written(prompt: str, pieces: Any) -> str:
-    sys.stdout.write(prompt)
+    """Write the text as it comes; what a model of the user's own raises is told on a line of its own."""
     whole = []
-    for piece in pieces:
-        sys.stdout.write(piece)
+    try:
+        sys.stdout.write(prompt)
+        for piece in pieces:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+            whole.append(piece)
+    finally:
+        sys.stdout.write("\n")
         sys.stdout.flush()
-        whole.append(piece)
-    sys.stdout.write("\n")
     return "".join(whole)
 
 

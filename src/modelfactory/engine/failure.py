@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelfactory.engine import memory
-from modelfactory.errors import DiskFull, FactoryError, InvalidInput, NonFiniteLoss, Stopped
+from modelfactory.errors import DiskFull, FactoryError, InvalidInput, NonFiniteLoss, Stopped, is_out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from modelfactory.engine.protocol import FailureKind
 
 _NO_SPACE = ("no space left on device", "database or disk is full", "disk quota exceeded")
-_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory")
 
 
 def classify(error: BaseException) -> FailureKind:
@@ -29,7 +28,7 @@ def classify(error: BaseException) -> FailureKind:
         return "refused"
     if any(_is_disk(cause) for cause in chain):
         return "disk"
-    if any(_is_memory(cause) for cause in chain):
+    if any(is_out_of_memory(cause) for cause in chain):
         return "memory"
     return "raised"
 
@@ -79,14 +78,6 @@ def _is_disk(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return True
     return any(words in str(error).lower() for words in _NO_SPACE)
-
-
-def _is_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 
 
 def _disk_facts(error: BaseException, output_dir: str) -> str:

@@ -19,6 +19,7 @@ from modelfactory.tokens.chat_files import CONFIG, TEMPLATE
 from modelfactory.tokens.shard_stage import chat_encoder
 from modelfactory.tokens.threads import tokenizer_threads
 from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
+from modelfactory.train.own_parts import own_parts_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,7 @@ def run(spec: Evaluate, inputs: Mapping[str, Path], output_dir: Path, site: Site
 
     Raises:
         InvalidInput: checkpoint and tokenizer do not belong together.
+        SpecError: a layer or a task of the user's own raised; it is named.
         SourceError: there are too few held-out documents.
         StageFailed: a score is not finite.
         Stopped: the user asked to stop.
@@ -53,7 +55,8 @@ def run(spec: Evaluate, inputs: Mapping[str, Path], output_dir: Path, site: Site
     from modelfactory.train.settings import torch_settings
 
     started = time.perf_counter()
-    with tokenizer_threads(site.threads), torch_settings(site.threads):
+    settings = torch_settings(site.threads)
+    with own_parts_named(task=spec.task), tokenizer_threads(site.threads), settings:
         tokenizer = load_tokenizer(inputs["tokenizer"])
         prepared = prepared_task(spec.task, inputs, tokenizer, site)
         ready = time.perf_counter()
@@ -61,7 +64,8 @@ def run(spec: Evaluate, inputs: Mapping[str, Path], output_dir: Path, site: Site
         loaded = time.perf_counter()
         answers = spec.task.answer(prepared, model)
     answered = time.perf_counter()
-    write_results(spec.task, answers, prepared.skipped, output_dir)
+    with own_parts_named(task=spec.task):
+        write_results(spec.task, answers, prepared.skipped, output_dir)
     seconds = {"prepare_s": ready - started, "load_s": loaded - ready, "answer_s": answered - loaded}
     _write_timing(seconds, output_dir / OBSERVED)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from modelfactory.generate.choosing import choose
-from modelfactory.generate.quiet import quiet
+from modelfactory.generate.quiet import logits_of, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,14 +75,16 @@ class Decoding:
     def _restart(self, windows: list[list[int]]) -> None:
         """Read equally long windows into a fresh cache."""
         longest = max(self._n_prompt) + self._sampling.max_new_tokens
-        self._cache = self._module.new_cache(len(windows), min(self._max_len, longest))
+        with quiet(self._module):
+            self._cache = self._module.new_cache(len(windows), min(self._max_len, longest))
         self._n_read = len(windows[0])
         self._read(windows)
 
     def _read(self, tokens: list[list[int]]) -> None:
         with quiet(self._module):
             tokens_BT = torch.tensor(tokens, dtype=torch.long, device=self._device)
-            self._logits_BV = self._module(tokens_BT, self._cache)[:, -1].float()
+            logits_BTV = logits_of(self._module, tokens_BT, self._cache)
+            self._logits_BV = logits_BTV[:, -1].float()
 
     def _grow(self, n_known: int, uniform_BN: torch.Tensor | None) -> dict[int, int]:
         """Append a token to each line that has no more than `n_known`."""

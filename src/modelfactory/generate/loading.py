@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import InvalidInput
-from modelfactory.spec import from_json
 from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
-from modelfactory.train.loading import load_model, model_facts
+from modelfactory.train.loading import architecture_of, load_model, model_facts
 
 if TYPE_CHECKING:
     from modelfactory.generate.language_model import LanguageModel
@@ -38,7 +37,7 @@ def load_language_model(
     _check_vocabulary(facts.get("tokenizer_vocab_size", facts["vocab_size"]), loaded, checkpoint)
     if "prefix_id" in facts:
         options.setdefault("prefix_id", facts["prefix_id"])
-    max_seq_len = from_json(facts["architecture"]).max_seq_len
+    max_seq_len = architecture_of(facts).max_seq_len
     return LanguageModel(load_model(checkpoint), loaded, max_seq_len=max_seq_len, **options)
 
 

@@ -1,11 +1,17 @@
-"""To ask a module without a trace."""
+"""To ask a module without a trace.
+
+Shapes: B rows, T positions, V vocabulary.
+"""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+from modelfactory.models.part_results import PartFault
+from modelfactory.train.own_parts import own_parts_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,13 +23,35 @@ def quiet(module: torch.nn.Module) -> Iterator[None]:
 
     `no_grad`, not `inference_mode`: a tensor that a module keeps from inside the latter (a table of
     rotations made at first use) could not be used in training afterwards.
+
+    Raises:
+        SpecError: a layer of the user's own raised; it is named.
     """
     training = [part for part in module.modules() if part.training]
     try:
         if training:
             module.eval()
-        with torch.no_grad():
+        with torch.no_grad(), own_parts_named(model=module):
             yield
     finally:
         for part in training:
             part.training = True
+
+
+def logits_of(module: Any, tokens_BT: torch.Tensor, cache: Any = None) -> torch.Tensor:
+    """Return logits_BTV; without a cache the module is given the tokens alone.
+
+    Raises:
+        PartFault: a module of the user's own returned something else.
+    """
+    found = module(tokens_BT) if cache is None else module(tokens_BT, cache)
+    if isinstance(found, torch.Tensor) and found.ndim == 3 and found.shape[:2] == tokens_BT.shape:
+        return found
+    name, (B, T) = type(module).__name__, tokens_BT.shape
+    raise PartFault(
+        place=f"{name}.forward",
+        found=f"a tensor of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else repr(found),
+        wanted=f"logits of shape ({B}, {T}, vocabulary)",
+        remedy=f"Mend {name}.",
+        part=module,
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from modelfactory.generate.quiet import quiet
+from modelfactory.generate.quiet import logits_of, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +65,7 @@ def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 def _score_batch(module: Any, batch: Sequence[Window]) -> list[WindowScore]:
     device = next(iter(module.parameters())).device
     with quiet(module):
-        logits_BTV = module(padded([window.inputs for window in batch]).to(device))
+        logits_BTV = logits_of(module, padded([window.inputs for window in batch]).to(device))
         rows, positions = scored_positions([window.first_scored for window in batch], batch)
         logits_NV = logits_BTV[rows.to(device), positions.to(device)].float()
         return scores_of(logits_NV, batch)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.generate.quiet import quiet
+from modelfactory.generate.quiet import logits_of, quiet
 from modelfactory.generate.scoring import WindowScore, batches, padded, scored_positions, scores_of
 from modelfactory.generate.windows import Window
 
@@ -71,7 +71,7 @@ def _score_batch(module: Any, batch: Sequence[Group]) -> Iterator[tuple[int, Win
     longest = max(len(window.inputs) for group in batch for window in group.windows)
     with quiet(module):
         cache = module.new_cache(len(batch), longest)
-        module(_tokens(module, [group.windows[0].inputs[:n_read] for group in batch]), cache)
+        logits_of(module, _tokens(module, [group.windows[0].inputs[:n_read] for group in batch]), cache)
         for number in range(n_rounds):
             last = number == n_rounds - 1
             logits_BTV = _continued(module, batch, number, n_read, cache if last else copy.deepcopy(cache))
@@ -85,8 +85,7 @@ def _tokens(module: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
 def _continued(module: Any, batch: Sequence[Group], number: int, n_read: int, cache: Any) -> torch.Tensor:
     """Read continuation `number` of every group; one that has fewer gets a token nobody looks at."""
     rows = [group.windows[number].inputs[n_read:] if number < len(group.windows) else (0,) for group in batch]
-    logits_BTV: torch.Tensor = module(_tokens(module, rows), cache)
-    return logits_BTV
+    return logits_of(module, _tokens(module, rows), cache)
 
 
 def _round_scores(

@@ -7,24 +7,59 @@ import pkgutil
 import re
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelfactory.errors import ExperimentError, nearest
-from modelfactory.loading.places import steps_to
+from modelfactory.loading.places import PACKAGE, steps_to
+from modelfactory.train.own_parts import first_argument, in_words, is_own_spec, line_of_ones_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from modelfactory.loading.places import Places
+    from modelfactory.loading.places import Places, Step
 
 
 def raised(places: Places, error: BaseException) -> ExperimentError:
     """Return an exception that the file raised as a fault, with the line it came from."""
+    spec = _own_spec(error)
+    if spec is not None:
+        return _of_spec(places, error, *spec)
     return ExperimentError(
         place=_place(places, error),
         found=f"{type(error).__name__}: {error}",
         wanted=_wanted(error),
         remedy=_remedy(places, error),
+    )
+
+
+def _own_spec(error: BaseException) -> tuple[str, str, list[Step]] | None:
+    """Return class and method of the author's own spec that raised, and the steps up to its call.
+
+    Only of methods that this package or a dataclass calls: the author's own calls are told by their line.
+    """
+    steps = [step for step in steps_to(error) if not step.frame.f_code.co_filename.startswith("<")]
+    met = [(n, part) for n, step in enumerate(steps) if is_own_spec(part := first_argument(step.frame))]
+    if not met:
+        return None
+    outermost = max(n for n, part in met if part is met[0][1])
+    method, before = steps[outermost].frame.f_code.co_name, steps[outermost + 1 :]
+    is_called_here = bool(before) and Path(before[0].frame.f_code.co_filename).is_relative_to(PACKAGE)
+    if method != "__post_init__" and not is_called_here:
+        return None
+    return type(met[0][1]).__name__, method, before
+
+
+def _of_spec(
+    places: Places, error: BaseException, name: str, method: str, before: list[Step]
+) -> ExperimentError:
+    line = places.line(before)
+    where = line_of_ones_own(error)
+    return ExperimentError(
+        place=f"{line}: {name}.{method}" if line else f"{name}.{method}",
+        found=f"{in_words(error)}{where and f' ({where})'}",
+        wanted="a call that returns, or refuses a value by `require` of modelfactory.spec",
+        remedy=f"Mend {name}. {_remedy(places, error)}".rstrip(),
     )
 
 

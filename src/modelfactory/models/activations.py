@@ -16,6 +16,7 @@ from modelfactory.models.gated_delta import GatedDelta
 from modelfactory.models.latent_attention import LatentAttention
 from modelfactory.models.mamba2 import Mamba2
 from modelfactory.models.norms import RMSNorm
+from modelfactory.models.part_results import n_active_parameters
 from modelfactory.models.query_block_sizes import is_worth_query_blocks, mean_keys
 
 if TYPE_CHECKING:
@@ -82,8 +83,7 @@ def kept_by_layer(layer: Layer, d_model: int, how: Pass) -> Kept:
         if isinstance(layer, kind):
             found = formula(layer, d_model, how)
             return found
-    n_active = getattr(layer, "n_active_parameters", layer.n_parameters)(d_model)
-    return Kept(product=d_model + n_active / d_model)
+    return Kept(product=d_model + n_active_parameters(layer, d_model) / d_model)
 
 
 def _feed_forward(layer: FeedForward, d_model: int, how: Pass) -> Kept:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from modelfactory.models.architecture import Norm
 from modelfactory.models.checks import require_positive, require_scale
 from modelfactory.models.matrices import Matrix
+from modelfactory.models.part_results import counted
 from modelfactory.models.rope import LinearScaling, Llama3Scaling, YaRN, require_stretched
 from modelfactory.spec import check_types, require
 
@@ -132,7 +133,8 @@ class Attention:
         inward = self.qkv_dim * (d_model + (1 if self.qkv_bias else 0))
         outward = self.n_heads * self.head_dim * d_model + (d_model if self.out_bias else 0)
         norm = None if self.qk_norm is None else self.qk_norm.norm
-        return inward + outward + (sum(map(norm.n_parameters, self.norm_widths)) if norm else 0)
+        widths = self.norm_widths if norm else ()
+        return inward + outward + sum(counted(norm, "n_parameters", each) for each in widths)
 
     def flops_per_token(self, d_model: int, seq_len: int) -> int:
         """Return 6 for each parameter and 12 * n_heads * head_dim * seq_len for scores and their use.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from torch import nn
 
 from modelfactory.models.architecture import Routed
+from modelfactory.models.part_results import built, like
 
 if TYPE_CHECKING:
     import torch
@@ -24,13 +25,13 @@ class BlockModule(nn.Module):
     def __init__(self, spec: Block, context: BuildContext) -> None:
         super().__init__()
         self.placement = spec.placement
-        self.mixer_norm = spec.norm.build(context.d_model)
-        self.mixer = spec.mixer.build(context)
-        self.feed_forward_norm = spec.norm.build(context.d_model)
-        self.feed_forward = spec.feed_forward.build(context)
+        self.mixer_norm = built(spec.norm, context.d_model)
+        self.mixer = built(spec.mixer, context)
+        self.feed_forward_norm = built(spec.norm, context.d_model)
+        self.feed_forward = built(spec.feed_forward, context)
         if spec.placement == "sandwich":
-            self.mixer_out_norm = spec.norm.build(context.d_model)
-            self.feed_forward_out_norm = spec.norm.build(context.d_model)
+            self.mixer_out_norm = built(spec.norm, context.d_model)
+            self.feed_forward_out_norm = built(spec.norm, context.d_model)
 
     def forward(
         self, x_BTD: torch.Tensor, cache: Any = None, packing: Packing | None = None
@@ -38,10 +39,11 @@ class BlockModule(nn.Module):
         """Return the residual stream after the block, and what its experts tell, if it has any."""
         is_first = self.placement in ("pre", "sandwich")
         y_BTD = self.mixer(self.mixer_norm(x_BTD) if is_first else x_BTD, cache, packing)
-        x_BTD = self._added(x_BTD, y_BTD, "mixer")
+        x_BTD = self._added(x_BTD, like(x_BTD, y_BTD, self.mixer), "mixer")
         fed = self.feed_forward(self.feed_forward_norm(x_BTD) if is_first else x_BTD)
         routed = fed if isinstance(fed, Routed) else None
-        return self._added(x_BTD, fed if routed is None else routed.y_BTD, "feed_forward"), routed
+        y_BTD = like(x_BTD, fed if routed is None else routed.y_BTD, self.feed_forward)
+        return self._added(x_BTD, y_BTD, "feed_forward"), routed
 
     def _added(self, x_BTD: torch.Tensor, y_BTD: torch.Tensor, name: str) -> torch.Tensor:
         """Add what a layer gave to the stream."""

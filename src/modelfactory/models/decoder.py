@@ -9,6 +9,7 @@ from modelfactory.models.architecture import Layer, Norm
 from modelfactory.models.checks import require_positive, require_scale
 from modelfactory.models.initial import Initial
 from modelfactory.models.multi_token import MultiToken
+from modelfactory.models.part_results import counted, n_active_parameters
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
@@ -59,20 +60,19 @@ class Block:
 
     def n_parameters(self, d_model: int) -> int:
         """Return those of both layers and all norms."""
-        layers = self.mixer.n_parameters(d_model) + self.feed_forward.n_parameters(d_model)
-        return layers + self.n_norms * self.norm.n_parameters(d_model)
+        layers = sum(counted(layer, "n_parameters", d_model) for layer in (self.mixer, self.feed_forward))
+        return layers + self.n_norms * counted(self.norm, "n_parameters", d_model)
 
     def n_active_parameters(self, d_model: int) -> int:
         """Return those that one token meets: all but those of experts it is not sent to."""
-        layers = (self.mixer, self.feed_forward)
-        active = (getattr(layer, "n_active_parameters", layer.n_parameters)(d_model) for layer in layers)
-        return sum(active) + self.n_norms * self.norm.n_parameters(d_model)
+        layers = sum(n_active_parameters(layer, d_model) for layer in (self.mixer, self.feed_forward))
+        return layers + self.n_norms * counted(self.norm, "n_parameters", d_model)
 
     def flops_per_token(self, d_model: int, seq_len: int) -> int:
         """Return those of both layers and 6 for each parameter of the norms."""
-        layers = self.mixer.flops_per_token(d_model, seq_len)
-        layers += self.feed_forward.flops_per_token(d_model, seq_len)
-        return layers + 6 * self.n_norms * self.norm.n_parameters(d_model)
+        both = (self.mixer, self.feed_forward)
+        layers = sum(counted(layer, "flops_per_token", d_model, seq_len) for layer in both)
+        return layers + 6 * self.n_norms * counted(self.norm, "n_parameters", d_model)
 
     def build(self, context: BuildContext) -> BlockModule:
         """Return the module, its parameters not yet initialised."""
@@ -150,7 +150,7 @@ class Decoder:
         """Count embedding, head, learned positions and the last norm."""
         vocabulary = vocab_size * self.d_model * (1 if self.tied else 2)
         positions = self.max_seq_len * self.d_model if self.learned_positions else 0
-        return vocabulary + positions + self.final_norm.n_parameters(self.d_model)
+        return vocabulary + positions + counted(self.final_norm, "n_parameters", self.d_model)
 
     def flops_per_token(self, vocab_size: int, seq_len: int) -> int:
         """Return 6N + 12LHQT for full attention, N without position table and with one vocabulary matrix.
@@ -160,7 +160,8 @@ class Decoder:
         layers = sum(block.flops_per_token(self.d_model, seq_len) for block in self.layers())
         if (further := self.multi_token) is not None:
             layers += further.flops_per_token(self.d_model, seq_len, vocab_size, self.final_norm)
-        return layers + 6 * (self.final_norm.n_parameters(self.d_model) + vocab_size * self.d_model)
+        norm = counted(self.final_norm, "n_parameters", self.d_model)
+        return layers + 6 * (norm + vocab_size * self.d_model)
 
     def build(self, vocab_size: int, seed: int) -> DecoderModule:
         """Return the module in float32 on the CPU, initialised by `seed` alone."""

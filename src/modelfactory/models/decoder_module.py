@@ -17,6 +17,7 @@ from modelfactory.models.cross_entropy import UNCOUNTED, cross_entropy_sum, scal
 from modelfactory.models.modules import Embedding, Linear
 from modelfactory.models.multi_token_module import FurtherTokens
 from modelfactory.models.packing import packing_of
+from modelfactory.models.part_results import built
 from modelfactory.models.routing_sums import LOAD, routing_sums
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class DecoderModule(nn.Module):
             self.positions = Embedding(spec.max_seq_len, d_model, std=initial.position_std)
         self.has_positions = spec.learned_positions
         self.blocks = nn.ModuleList(block.build(context) for block in spec.layers())
-        self.final_norm = spec.final_norm.build(d_model)
+        self.final_norm = built(spec.final_norm, d_model)
         further = spec.multi_token
         self.multi_token = None if further is None else FurtherTokens(further, spec.final_norm, context)
         if not spec.tied:

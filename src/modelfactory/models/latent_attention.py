@@ -9,6 +9,7 @@ from modelfactory.models.architecture import Norm
 from modelfactory.models.attention import Rope, require_turns
 from modelfactory.models.checks import require_positive
 from modelfactory.models.matrices import Matrix
+from modelfactory.models.part_results import counted
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ class LatentAttention:
         """Return the projections, inward, from the latents and outward, and the norms of the latents."""
         inward = d_model * (self.q_inward + self.kv_rank + self.rope_head_dim)
         keys_values = self.kv_rank * self.n_heads * (self.nope_head_dim + self.v_head_dim)
-        norms = self.norm.n_parameters(self.kv_rank)
+        norms = counted(self.norm, "n_parameters", self.kv_rank)
         queries = 0
         if self.q_rank is not None:
             queries = self.q_rank * self.n_heads * self.qk_head_dim
-            norms += self.norm.n_parameters(self.q_rank)
+            norms += counted(self.norm, "n_parameters", self.q_rank)
         return inward + queries + keys_values + norms + self.n_heads * self.v_head_dim * d_model
 
     def flops_per_token(self, d_model: int, seq_len: int) -> int:

@@ -9,6 +9,7 @@ from modelfactory.errors import closest
 from modelfactory.models.architecture import Architecture
 from modelfactory.models.checks import require_positive
 from modelfactory.models.decoder import Decoder
+from modelfactory.models.part_results import counted
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Adapted:
 
     def n_parameters(self, vocab_size: int) -> int:
         """Return the numbers of the model and its adapters."""
-        return self.base.n_parameters(vocab_size) + self.n_trainable(vocab_size)
+        return counted(self.base, "n_parameters", vocab_size) + self.n_trainable(vocab_size)
 
     def n_trainable(self, vocab_size: int) -> int:
         """Return the numbers of the adapters, which alone have gradients and optimizer states."""
@@ -128,7 +129,8 @@ class Adapted:
         What is frozen passes gradients on and gets none: 4 a parameter in place of 6. What mixing along the
         sequence costs beside parameters stays.
         """
-        whole, parameters = (self.base.flops_per_token(vocab_size, length) for length in (seq_len, 0))
+        lengths = (seq_len, 0)
+        whole, parameters = (counted(self.base, "flops_per_token", vocab_size, each) for each in lengths)
         return whole - parameters // 3 + 6 * self.n_trainable(vocab_size)
 
     def build(self, vocab_size: int, seed: int) -> Any:

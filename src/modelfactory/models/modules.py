@@ -15,6 +15,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from modelfactory.errors import SpecError
+
 if TYPE_CHECKING:
     from modelfactory.models import feed_forward
     from modelfactory.models.architecture import BuildContext
@@ -162,17 +164,19 @@ def initialise(module: nn.Module, seed: int) -> None:
     """Fill every parameter as a function of (seed, its module's name): adding a layer moves no other.
 
     Raises:
-        TypeError: a parameter belongs to a module without `initialise`.
+        SpecError: a parameter belongs to a module without `initialise`.
     """
     with torch.no_grad():
         for name, part in module.named_modules():
             if isinstance(part, Initialised):
                 part.initialise(named_generator(seed, name))
             elif any(True for _ in part.parameters(recurse=False)):
-                message = (
-                    f"{name or 'the module'} ({type(part).__name__}) holds parameters but no initialise()"
+                raise SpecError(
+                    place=f"model.{name}" if name else "model",
+                    found=f"{type(part).__name__}, which holds parameters but no initialise()",
+                    wanted="parameters that are filled from the run's seed",
+                    remedy="Use modelfactory.models.modules.Linear, or give it initialise(generator).",
                 )
-                raise TypeError(message)
 
 
 def named_generator(seed: int, name: str) -> torch.Generator:

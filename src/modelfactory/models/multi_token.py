@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from modelfactory.models.architecture import Layer
 from modelfactory.models.checks import require_positive
+from modelfactory.models.part_results import counted
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
@@ -74,5 +75,6 @@ class MultiToken:
 
     def _beside(self, d_model: int, final_norm: Norm) -> int:
         """Count the projection, the norms of its two inputs, and the last norm, of one depth."""
-        norms = 2 * self._block.norm.n_parameters(d_model) + final_norm.n_parameters(d_model)
+        norms = 2 * counted(self._block.norm, "n_parameters", d_model)
+        norms += counted(final_norm, "n_parameters", d_model)
         return 2 * d_model * d_model + norms

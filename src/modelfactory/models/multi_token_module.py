@@ -13,6 +13,7 @@ from torch import nn
 from modelfactory.models.cross_entropy import UNCOUNTED
 from modelfactory.models.modules import Linear
 from modelfactory.models.packing import packing_of
+from modelfactory.models.part_results import built
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,10 +39,10 @@ class FurtherToken(nn.Module):
     def __init__(self, spec: MultiToken, final_norm: Norm, context: BuildContext) -> None:
         super().__init__()
         block, d_model = cast("Block", spec.block), context.d_model
-        self.hidden_norm, self.embedding_norm = block.norm.build(d_model), block.norm.build(d_model)
+        self.hidden_norm, self.embedding_norm = built(block.norm, d_model), built(block.norm, d_model)
         self.projection = Linear(2 * d_model, d_model, bias=False, std=context.initial.matrix_std)
         self.block = block.build(context)
-        self.final_norm = final_norm.build(d_model)
+        self.final_norm = built(final_norm, d_model)
 
     def forward(
         self, x_BSD: torch.Tensor, ahead_BSD: torch.Tensor, packing: Packing | None

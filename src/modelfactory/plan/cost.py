@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from modelfactory.models.part_results import counted
 from modelfactory.plan.planned import PlannedStage, Totals
 from modelfactory.plan.speeds import Speed, Took, recall, remember, speed
 from modelfactory.spec import fingerprint
@@ -160,7 +161,7 @@ class Prices:
 
 def _checkpoint_bytes(model: Any, vocab_size: int) -> int:
     """Return those of the weights, and of two averages for each that is trained."""
-    n_parameters = int(model.n_parameters(vocab_size))
+    n_parameters = counted(model, "n_parameters", vocab_size)
     trainable = getattr(model, "n_trainable", None)
     return 4 * n_parameters + 8 * (n_parameters if trainable is None else int(trainable(vocab_size)))
 
@@ -168,7 +169,7 @@ def _checkpoint_bytes(model: Any, vocab_size: int) -> int:
 @lru_cache(maxsize=4096)
 def flops_per_token(model: Any, vocab_size: int) -> int:
     """Return FLOPs of one training token, forward and backward, at the model's full length."""
-    return int(model.flops_per_token(vocab_size, model.max_seq_len))
+    return counted(model, "flops_per_token", vocab_size, model.max_seq_len)
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 from typing import Any
 
-from modelfactory.errors import InvalidInput, SpecError, closest
+from modelfactory.errors import FactoryError, InvalidInput, SpecError, closest
 from modelfactory.spec.checking import check_class
 from modelfactory.spec.writing import IMPORT, TYPE
 
@@ -47,6 +47,15 @@ def load_object(name: str, place: str = "") -> Any:
             found=f"{name!r} ({error})",
             wanted="a module that can be imported",
             remedy="Put its folder on the Python path.",
+        ) from error
+    except FactoryError:
+        raise
+    except Exception as error:
+        raise SpecError(
+            place=place or "spec",
+            found=f"{name!r}, whose module raises {type(error).__name__}: {error}",
+            wanted="a module that can be imported",
+            remedy=f"Mend {module_name}.",
         ) from error
     for part in qualname.split("."):
         if not hasattr(found, part):

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from modelfactory.errors import SpecError
-from modelfactory.models import LossSums
+from modelfactory.models import Decoder, LossSums
+from modelfactory.models.part_results import PartFault, counted
 from modelfactory.train.own_parts import own_parts_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from modelfactory.train.processes import Sums
     from modelfactory.train.segment import TrainSegment
 
@@ -20,17 +19,46 @@ if TYPE_CHECKING:
 def module_of(spec: TrainSegment, vocab_size: int) -> torch.nn.Module:
     """Return the module, if it is as large as the spec says: FLOPs, memory and cost are counted by that."""
     with own_parts_named(model=spec.model):
-        module = cast("torch.nn.Module", spec.model.build(vocab_size, spec.seed))
-        counted = spec.model.n_parameters(vocab_size)
-    there = sum(each.numel() for each in module.parameters())
-    if counted != there:
-        raise SpecError(
-            place=f"{type(spec.model).__name__}.n_parameters({vocab_size})",
-            found=f"{counted:,} by formula and {there:,} in the module",
-            wanted="one number: FLOPs, memory and the plan's costs are counted by it",
-            remedy="Mend n_parameters of the layer that is yours.",
-        )
+        module = spec.model.build(vocab_size, spec.seed)
+        if not isinstance(module, torch.nn.Module):
+            raise PartFault(
+                place=f"{type(spec.model).__name__}.build",
+                found=f"{module!r:.160}",
+                wanted="a torch.nn.Module",
+                remedy=f"Mend {type(spec.model).__name__}.",
+                part=spec.model,
+            )
+        formula = counted(spec.model, "n_parameters", vocab_size)
+        if formula != _n_parameters(module):
+            _refuse_layers(spec.model, module)
+            raise _miscounted(spec.model, vocab_size, formula, module)
     return module
+
+
+def _refuse_layers(model: Any, module: torch.nn.Module) -> None:
+    """Refuse the first part of a decoder that is of another size than it says."""
+    if not isinstance(model, Decoder):
+        return
+    for block, made in zip(model.layers(), cast("Any", module).blocks, strict=True):
+        for name in ("mixer", "feed_forward"):
+            layer, part = getattr(block, name), getattr(made, name)
+            formula = counted(layer, "n_parameters", model.d_model)
+            if formula != _n_parameters(part):
+                raise _miscounted(layer, model.d_model, formula, part)
+
+
+def _miscounted(spec: Any, argument: int, formula: int, module: torch.nn.Module) -> PartFault:
+    return PartFault(
+        place=f"{type(spec).__name__}.n_parameters({argument})",
+        found=f"{formula:,} by formula and {_n_parameters(module):,} in the module",
+        wanted="one number: FLOPs, memory and the plan's costs are counted by it",
+        remedy=f"Mend n_parameters of {type(spec).__name__}, or of a layer in it that is yours.",
+        part=spec,
+    )
+
+
+def _n_parameters(module: torch.nn.Module) -> int:
+    return sum(each.numel() for each in module.parameters())
 
 
 def optimizer_of(spec: TrainSegment, module: torch.nn.Module) -> torch.optim.Optimizer:
@@ -56,14 +84,29 @@ def optimizer_of(spec: TrainSegment, module: torch.nn.Module) -> torch.optim.Opt
 def sums_of(module: torch.nn.Module) -> Sums:
     """Return the module's `training_sums`, or what stands for it in one that has only `loss_sum`."""
     known: Sums | None = getattr(module, "training_sums", None)
-    return known if known is not None else _Bare(cast("Any", module).loss_sum)
+    return known if known is not None else _Bare(module)
+
+
+def require_loss(loss: object, module: torch.nn.Module, method: str) -> None:
+    """Raise PartFault unless a module of the user's own returned one number to minimise."""
+    if isinstance(loss, torch.Tensor) and loss.ndim == 0:
+        return
+    shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r:.160}"
+    name = type(module).__name__
+    raise PartFault(
+        place=f"{name}.{method}",
+        found=f"{shape} as the loss",
+        wanted="a tensor of shape (), the sum of the losses",
+        remedy=f"Mend {name}.",
+        part=module,
+    )
 
 
 class _Bare:
     """The sums of a module that minimises its loss and nothing else."""
 
-    def __init__(self, loss_sum: Callable[..., torch.Tensor]) -> None:
-        self._loss_sum = loss_sum
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
 
     def __call__(
         self,
@@ -79,5 +122,6 @@ class _Bare:
                 wanted="one that can keep the documents of a row apart",
                 remedy="Give its module `training_sums` (see modelfactory.models.Trained).",
             )
-        loss = self._loss_sum(tokens, labels, valid)
+        loss = cast("Any", self._module).loss_sum(tokens, labels, valid)
+        require_loss(loss, self._module, "loss_sum")
         return LossSums(loss, torch.zeros_like(loss), {})

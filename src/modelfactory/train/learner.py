@@ -8,7 +8,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from modelfactory.errors import NonFiniteLoss
-from modelfactory.train.building import module_of, optimizer_of, sums_of
+from modelfactory.train.building import module_of, optimizer_of, require_loss, sums_of
 from modelfactory.train.optimizer_state import flat_state, restore_state
 from modelfactory.train.own_parts import is_own, own_parts_named
 from modelfactory.train.processes import Alone, Processes, parameter_of
@@ -90,7 +90,9 @@ class Learner:
         """Return losses and what else is minimised and observed, at the segment's precision."""
         is_bf16 = self.precision == "bf16"
         with self.own_parts_named(), torch.autocast(self.device, dtype=torch.bfloat16, enabled=is_bf16):
-            return self._sums(tokens, labels, valid, documents)
+            found = self._sums(tokens, labels, valid, documents)
+            require_loss(getattr(found, "loss", found), self.module, "training_sums")
+            return found
 
     def own_parts_named(self) -> AbstractContextManager[None]:
         """See `own_parts.own_parts_named`, of module and optimizer."""

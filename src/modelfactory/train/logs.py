@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from modelfactory.models.part_results import counted
 from modelfactory.stage import OBSERVED, Progress
 from modelfactory.train.labels import unlabelled
 from modelfactory.train.own_parts import own_parts_named
@@ -41,7 +42,7 @@ class StepLog:
     ) -> None:
         self._spec, self._stream, self._site = spec, stream, site
         with own_parts_named(model=spec.model):
-            self._flops_per_token = spec.model.flops_per_token(vocab_size, spec.seq_len)
+            self._flops_per_token = counted(spec.model, "flops_per_token", vocab_size, spec.seq_len)
         self._peak = peak_of(site, spec.precision)
         self._stack = ExitStack()
         (output_dir / OBSERVED).mkdir(exist_ok=True)

@@ -14,6 +14,7 @@ from modelfactory.models import Decoder
 from modelfactory.models.activations import Kept, Pass, kept_by_layer, kept_by_norm
 from modelfactory.models.lora import unadapted
 from modelfactory.models.loss_chunks import n_chunks
+from modelfactory.models.part_results import counted
 from modelfactory.stage import Parallel
 from modelfactory.train.optimizer_memory import hidden_shapes_of, optimizer_bytes
 
@@ -121,7 +122,7 @@ class _Estimate:
     ) -> None:
         trainable = getattr(model, "n_trainable", model.n_parameters)
         self.n_trained = int(trainable(vocab_size))
-        self.n_parameters = model.n_parameters(vocab_size)
+        self.n_parameters = counted(model, "n_parameters", vocab_size)
         self.optimizer = optimizer_bytes(optimizer, model, vocab_size)
         model = unadapted(model)  # what adapters keep is little
         self.how, self.split = how, split
