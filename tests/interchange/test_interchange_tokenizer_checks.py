@@ -64,6 +64,13 @@ def test_the_first_id_beyond_the_vocabulary_is_refused_and_the_last_within_is_no
         import_model(folder)
 
 
+def test_ids_of_a_class_of_transformers_are_taken_where_there_is_no_tokenizer(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    change(folder, "generation_config.json", bos_token_id=50256, eos_token_id=50256)
+    assert import_model(folder).tokenizer is None
+
+
 @pytest.mark.parametrize(
     ("file", "fields"),
     [

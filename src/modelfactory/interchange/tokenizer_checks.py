@@ -12,6 +12,7 @@ from modelfactory.interchange.config import CONFIG, read_json, shown
 from modelfactory.interchange.origin import ADDED, GENERATION, IDS, NAMED
 from modelfactory.tokens.chat_files import CONFIG_FILE, NAMES, TEMPLATE_FILE
 from modelfactory.tokens.chat_template import ChatTemplate, default_template
+from modelfactory.tokens.tokenizer import TOKENIZER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,10 +101,14 @@ def _check_text(fields: Mapping[str, Any], path: Path) -> None:
 
 
 def _check_ids(fields: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> None:
-    """Refuse an id that is no token of the model; a pad of -1 is none, as older configurations have it."""
+    """Refuse an id that is no token of the model; a pad of -1 is none, as older configurations have it.
+
+    Without a tokenizer beside it any id is let pass: transformers writes those of its classes, such as 50,256,
+    for models of any size, and nothing is exported of them.
+    """
     vocab_size = config.get("vocab_size")
-    if type(vocab_size) is not int:
-        return  # which is told by whoever reads the sizes
+    if type(vocab_size) is not int or not (path.parent / TOKENIZER).exists():
+        return  # a size that is none is told by whoever reads the sizes
     for name in IDS:
         told = fields.get(name)
         is_many = name == "eos_token_id"
