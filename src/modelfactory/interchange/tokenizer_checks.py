@@ -103,8 +103,8 @@ def _check_text(fields: Mapping[str, Any], path: Path) -> None:
 def _check_ids(fields: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> None:
     """Refuse an id that is no token of the model; a pad of -1 is none, as older configurations have it.
 
-    Without a tokenizer beside it any is let pass: transformers writes those of its classes, such as 50,256, for
-    models of any size, and nothing is exported of them.
+    Without a tokenizer beside it any is let pass: transformers writes those of its classes, such as 50,256,
+    for models of any size, and exports hold none of them.
     """
     vocab_size = config.get("vocab_size")
     if type(vocab_size) is not int or not (path.parent / TOKENIZER).exists():
