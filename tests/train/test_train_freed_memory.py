@@ -30,7 +30,7 @@ CODE = textwrap.dedent("""
         kept = used()
         held = resident() - before
     after = resident() - before
-    print(bare, kept, held, after, used(2**25))  # twice as large: it fits no hole that is left in the heap
+    print(bare, kept, held, after, used(2**26))  # so large that no hole left in the heap holds it
 """)
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts pages as Linux does")
