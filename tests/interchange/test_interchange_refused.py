@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     State = dict[str, torch.Tensor]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    _, spec = SPECS["llama"]
-    export_hugging_face(built(spec), spec, bpe(), tmp_path / "model")
-    return tmp_path / "model"
-
-
 def change_config(folder: Path, **fields: Any) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))

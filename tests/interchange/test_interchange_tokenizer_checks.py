@@ -11,19 +11,11 @@ from transformers import AutoTokenizer
 from modelfactory.errors import SourceError
 from modelfactory.interchange import export_hugging_face, import_model
 from modelfactory.interchange.importing import tokenizer_of
-from tests.interchange.material import SPECS, bpe, built
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TOKEN = {"content": "<|endoftext|>", "lstrip": False, "special": True, "__type": "AddedToken"}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    _, spec = SPECS["llama"]
-    export_hugging_face(built(spec), spec, bpe(), tmp_path / "model")
-    return tmp_path / "model"
 
 
 def change(folder: Path, file: str, **fields: Any) -> None:

@@ -10,7 +10,7 @@ from modelfactory.interchange.ends import chat_names
 from modelfactory.tokens.chat_template import ChatTemplate
 from modelfactory.tokens.chats import ChatEncoder
 from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
-from modelfactory.train.loading import model_facts
+from modelfactory.train.loading import chat_template_of, model_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,8 +70,7 @@ def load_chat(checkpoint: Path, tokenizer: Path | Tokenizer) -> Chat:
         SourceError: the template is no Jinja, or the tokenizer's files are damaged.
     """
     facts = model_facts(checkpoint)
-    facts = {"chat_template": facts.get("imported", {}).get("chat_template")} | facts
-    source = facts["chat_template"]
+    source = chat_template_of(facts)
     if not source:
         raise InvalidInput(
             place=str(checkpoint),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from modelfactory.models.part_results import PartFault
+from modelfactory.models.part_results import part_fault
 from modelfactory.train.own_parts import own_parts_named
 
 if TYPE_CHECKING:
@@ -47,11 +47,6 @@ def logits_of(module: Any, tokens_BT: torch.Tensor, cache: Any = None) -> torch.
     found = module(tokens_BT) if cache is None else module(tokens_BT, cache)
     if isinstance(found, torch.Tensor) and found.ndim == 3 and found.shape[:2] == tokens_BT.shape:
         return found
-    name, (B, T) = type(module).__name__, tokens_BT.shape
-    raise PartFault(
-        place=f"{name}.forward",
-        found=f"a tensor of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else repr(found),
-        wanted=f"logits of shape ({B}, {T}, vocabulary)",
-        remedy=f"Mend {name}.",
-        part=module,
-    )
+    B, T = tokens_BT.shape
+    shape = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else repr(found)
+    raise part_fault(module, "forward", shape, f"logits of shape ({B}, {T}, vocabulary)")

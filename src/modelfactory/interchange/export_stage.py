@@ -9,7 +9,7 @@ from modelfactory.interchange.exporting import Dtype, export_hugging_face
 from modelfactory.interchange.gguf_writing import export_gguf
 from modelfactory.interchange.safetensors_files import MAX_SHARD_BYTES
 from modelfactory.tokens import load_tokenizer
-from modelfactory.train.loading import load_architecture, load_model, model_facts
+from modelfactory.train.loading import chat_template_of, load_architecture, load_model, model_facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,8 +59,7 @@ def _told(facts: dict[str, Any], lineage: str | None) -> dict[str, Any]:
         training = _trained(facts)
     else:
         training = {"imported from": f"{imported['format']}, {imported['dtype']}; not trained further"}
-    template = facts.get("chat_template") if imported is None else imported.get("chat_template")
-    return {"training": training, "lineage": lineage, "chat_template": template}
+    return {"training": training, "lineage": lineage, "chat_template": chat_template_of(facts)}
 
 
 def _trained(facts: dict[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from modelfactory.interchange.config import CONFIG, Config, read_json
 from modelfactory.interchange.families import family_named
 from modelfactory.interchange.imported import Imported
 from modelfactory.interchange.safetensors_files import SafetensorsFolder
-from modelfactory.interchange.tokenizer_checks import chat_template, check_tokenizer_files
+from modelfactory.interchange.tokenizer_checks import check_tokenizer_files
 from modelfactory.interchange.tokenizer_files import check_vocabulary, read_tokenizer
 from modelfactory.interchange.weights import from_theirs, shapes_of
 
@@ -31,8 +31,7 @@ def import_hugging_face(
     """
     spec, vocab_size, family = outline(folder)
     place, config = str(folder / CONFIG), read_json(folder / CONFIG)
-    check_tokenizer_files(folder, config)
-    template = chat_template(folder)
+    template = check_tokenizer_files(folder, config)
     tokenizer = read_tokenizer(folder, config, eos_token) if with_tokenizer else None
     check_vocabulary(tokenizer, vocab_size, place)
     with SafetensorsFolder(folder) as weights:

@@ -12,6 +12,7 @@ from modelfactory.interchange import tokenizer_files
 from modelfactory.interchange.config import CONFIG, read_json
 from modelfactory.interchange.origin import origin_of
 from modelfactory.interchange.safetensors_files import weight_files
+from modelfactory.interchange.tokenizer_checks import check_tokenizer_files
 from modelfactory.tokens.importing import read
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def tokenizer_of(
         return tokenizer_in(place, eos_token)
     if kind == "llama2.c":
         return None
-    return tokenizer_files.read_tokenizer(place, read_json(place / CONFIG), eos_token)
+    config = read_json(place / CONFIG)
+    check_tokenizer_files(place, config)
+    return tokenizer_files.read_tokenizer(place, config, eos_token)
 
 
 def tokenizer_origin(path: str | Path, tokenizer: Tokenizer) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-from modelfactory.tokens.tokenizer import Tokenizer
+    from modelfactory.tokens.tokenizer import Tokenizer
 
 GENERATION = "generation_config.json"
 ADDED = "added_tokens.json"

@@ -22,12 +22,15 @@ _OPTIONS = frozenset({"lstrip", "rstrip", "single_word", "normalized", "special"
 """True or false of a special token that is written as an object."""
 
 
-def check_tokenizer_files(folder: Path, config: Mapping[str, Any]) -> None:
+def check_tokenizer_files(folder: Path, config: Mapping[str, Any]) -> str | None:
     """Refuse special tokens, their ids and templates of chats that no library could use.
 
     Args:
         folder: in Hugging Face format.
         config: its config.json.
+
+    Returns:
+        The template of chats, where there is one; of several by name the default.
 
     Raises:
         SourceError: names file and field.
@@ -38,15 +41,10 @@ def check_tokenizer_files(folder: Path, config: Mapping[str, Any]) -> None:
             fields = read_json(folder / name)
             _check_text(fields, folder / name)
             _CHECKS[name](fields, config, folder / name)
-    chat_template(folder)
+    return _chat_template(folder)
 
 
-def chat_template(folder: Path) -> str | None:
-    """Return the template of chats, where there is one; of several by name the default.
-
-    Raises:
-        SourceError: it cannot be read, or is no Jinja.
-    """
+def _chat_template(folder: Path) -> str | None:
     path = folder / TEMPLATE_FILE
     if not path.exists():
         config = folder / CONFIG_FILE

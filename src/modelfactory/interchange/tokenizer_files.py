@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from modelfactory.errors import SourceError
 from modelfactory.interchange.config import read_json
 from modelfactory.interchange.origin import around
-from modelfactory.interchange.tokenizer_checks import check_tokenizer_files
 from modelfactory.tokens.chat_files import CONFIG_FILE, TEMPLATE_FILE, name_of
 from modelfactory.tokens.chat_template import default_template
 from modelfactory.tokens.importing import imported, parsed, read
@@ -24,7 +23,7 @@ _EOS_REMEDY = "Name the token that ends a text with eos_token (--eos-token)."
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any], eos_token: str | None) -> Tokenizer | None:
-    """Return the tokenizer of a folder, None where there is no tokenizer.json.
+    """Return the tokenizer of a folder that was checked, None where there is no tokenizer.json.
 
     Raises:
         SourceError: it cannot be read, or its end of text is not known.
@@ -32,7 +31,6 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], eos_token: str | Non
     path = folder / TOKENIZER
     if not path.exists():
         return None
-    check_tokenizer_files(folder, config)
     told = read_json(folder / CONFIG_FILE) if (folder / CONFIG_FILE).exists() else {}
     content = read(path)
     inner = parsed(content, str(path))

@@ -31,7 +31,7 @@ def counted(part: Any, method: str, *arguments: int) -> int:
         return found
     if _is_count(found):
         return int(found)
-    raise _fault(part, method, f"{found!r:.160}", "a whole number, 0 or more")
+    raise part_fault(part, method, f"{found!r:.160}", "a whole number, 0 or more")
 
 
 def n_active_parameters(layer: Any, d_model: int) -> int:
@@ -45,7 +45,7 @@ def _is_count(found: Any) -> bool:
     return is_number and math.isfinite(found) and found >= 0 and found == int(found)
 
 
-def built(spec: Any, argument: Any) -> torch.nn.Module:
+def built(spec: Any, *arguments: Any) -> torch.nn.Module:
     """Return the module that a spec builds.
 
     Raises:
@@ -53,9 +53,9 @@ def built(spec: Any, argument: Any) -> torch.nn.Module:
     """
     from torch import nn
 
-    found = _called(spec, "build", "a torch.nn.Module", argument)
+    found = _called(spec, "build", "a torch.nn.Module", *arguments)
     if not isinstance(found, nn.Module):
-        raise _fault(spec, "build", f"{found!r:.160}", "a torch.nn.Module")
+        raise part_fault(spec, "build", f"{found!r:.160}", "a torch.nn.Module")
     return found
 
 
@@ -67,23 +67,24 @@ def like(x_BTD: torch.Tensor, y_BTD: Any, part: torch.nn.Module) -> torch.Tensor
     """
     if hasattr(y_BTD, "shape") and y_BTD.shape == x_BTD.shape:
         return cast("torch.Tensor", y_BTD)
-    raise _fault(part, "forward", _shown(y_BTD), f"a tensor of shape {_shape(x_BTD)}, as it was given")
+    raise part_fault(part, "forward", _shown(y_BTD), f"a tensor of shape {_shape(x_BTD)}, as it was given")
 
 
 def _called(part: Any, method: str, wanted: str, *arguments: Any) -> Any:
     """Call a method that may be missing, or take other arguments than it is given."""
     if not callable(known := getattr(part, method, None)):
-        raise _fault(part, method, "no such method", f"one that returns {wanted}")
+        raise part_fault(part, method, "no such method", f"one that returns {wanted}")
     try:
         return known(*arguments)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise
         given = f"one that takes {len(arguments)} argument{'s' if arguments[1:] else ''} beside self"
-        raise _fault(part, method, f"TypeError: {error}", given) from error
+        raise part_fault(part, method, f"TypeError: {error}", given) from error
 
 
-def _fault(part: Any, method: str, found: str, wanted: str) -> PartFault:
+def part_fault(part: Any, method: str, found: str, wanted: str) -> PartFault:
+    """Return the error of a part whose method gave what it must not give."""
     name = type(part).__name__
     return PartFault(place=f"{name}.{method}", found=found, wanted=wanted, remedy=f"Mend {name}.", part=part)
 

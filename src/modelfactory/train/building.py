@@ -8,7 +8,7 @@ import torch
 
 from modelfactory.errors import SpecError
 from modelfactory.models import Decoder, LossSums
-from modelfactory.models.part_results import PartFault, counted
+from modelfactory.models.part_results import PartFault, built, counted, part_fault
 from modelfactory.train.own_parts import own_parts_named
 
 if TYPE_CHECKING:
@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 def module_of(spec: TrainSegment, vocab_size: int) -> torch.nn.Module:
     """Return the module, if it is as large as the spec says: FLOPs, memory and cost are counted by that."""
     with own_parts_named(model=spec.model):
-        module = spec.model.build(vocab_size, spec.seed)
-        if not isinstance(module, torch.nn.Module):
-            raise PartFault(
-                place=f"{type(spec.model).__name__}.build",
-                found=f"{module!r:.160}",
-                wanted="a torch.nn.Module",
-                remedy=f"Mend {type(spec.model).__name__}.",
-                part=spec.model,
-            )
+        module = built(spec.model, vocab_size, spec.seed)
         formula = counted(spec.model, "n_parameters", vocab_size)
         if formula != _n_parameters(module):
             _refuse_layers(spec.model, module)
@@ -92,14 +84,7 @@ def require_loss(loss: object, module: torch.nn.Module, method: str) -> None:
     if isinstance(loss, torch.Tensor) and loss.ndim == 0:
         return
     shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"{loss!r:.160}"
-    name = type(module).__name__
-    raise PartFault(
-        place=f"{name}.{method}",
-        found=f"{shape} as the loss",
-        wanted="a tensor of shape (), the sum of the losses",
-        remedy=f"Mend {name}.",
-        part=module,
-    )
+    raise part_fault(module, method, f"{shape} as the loss", "a tensor of shape (), the sum of the losses")
 
 
 class _Bare:

@@ -90,6 +90,12 @@ def architecture_of(facts: Mapping[str, Any]) -> Any:
         return from_json(facts["architecture"])
 
 
+def chat_template_of(facts: Mapping[str, Any]) -> str | None:
+    """Return the template of chats of a model that was trained or imported; None where it has none."""
+    found: str | None = facts.get("chat_template") or facts.get("imported", {}).get("chat_template")
+    return found
+
+
 def model_facts(train_stage: Path) -> dict[str, Any]:
     """Return what `model.json` of a training stage says.
 

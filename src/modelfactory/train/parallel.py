@@ -14,7 +14,7 @@ from modelfactory.models.latent_attention import LatentAttention
 from modelfactory.models.lora import Adapted
 from modelfactory.stage import Parallel
 from modelfactory.train.optimizers import AdamW
-from modelfactory.train.own_parts import own_parts_named
+from modelfactory.train.own_parts import is_own, own_parts_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def _check_tensor(model: Any, size: int) -> None:
             )
         elif isinstance(layer, FeedForward | GatedFeedForward):
             _divides("tensor", size, layer.d_ff, f"{place}.d_ff")
-        elif is_own(layer):
+        elif is_own(type(layer)):
             wanted = "one whose module has `tensor_pair()` (see modelfactory.train.tensor.Pair)"
             pair = _require_method(model, place, layer, "tensor_pair", wanted, axis="tensor").tensor_pair()
             for rows in pair.sizes:
@@ -107,7 +107,7 @@ def _check_context(spec: TrainSegment, size: int) -> None:
             _refuse("context", place, layer, "feed-forwards without experts: loads count whole rows")
         if not place.endswith("mixer") or isinstance(layer, Attention | LatentAttention):
             continue
-        if is_own(layer):
+        if is_own(type(layer)):
             wanted = "one whose module mixes positions through an attribute `attend`, as CausalAttention does"
             _require_method(spec.model, place, layer, "attend", wanted, axis="context")
         else:
@@ -118,11 +118,6 @@ def _check_context(spec: TrainSegment, size: int) -> None:
         found="a model that predicts further tokens",
         wanted="one without: they lie on other processes",
     )
-
-
-def is_own(layer: Any) -> bool:
-    """Return whether a layer is of the user's make: what its module offers is known once it is built."""
-    return not type(layer).__module__.startswith("modelfactory.")
 
 
 def _require_method(model: Any, place: str, layer: Any, name: str, wanted: str, *, axis: str) -> Any:

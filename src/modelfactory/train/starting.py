@@ -8,7 +8,7 @@ from modelfactory.errors import SpecError
 from modelfactory.models.lora import Adapted
 from modelfactory.spec import from_json
 from modelfactory.train import checkpoint
-from modelfactory.train.loading import FACTS, FOLDER, model_facts, without_adapters
+from modelfactory.train.loading import FACTS, FOLDER, chat_template_of, model_facts, without_adapters
 from modelfactory.train.start import START, check_start
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def kept_facts(start: Mapping[str, Any], shards: Sequence[TokenShard]) -> dict[s
     if own is not None:
         told = {"chat_template": own.chat_template, "chat_names": own.chat_names}
     else:
-        template = start.get("chat_template") or start.get("imported", {}).get("chat_template")
-        told = {"chat_template": template, "chat_names": start.get("chat_names")}
+        told = {"chat_template": chat_template_of(start), "chat_names": start.get("chat_names")}
     known = {**start, **told}
     learnt = {"labels": "what assistants say"} if own is not None and own.loss_mask is not None else {}
     begun = {"started_from": _described(start)} if start else {}
