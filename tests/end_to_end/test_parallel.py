@@ -52,6 +52,21 @@ def test_sizes_that_do_not_divide_are_refused_before_any_work(one_run: Line) -> 
     assert not list(one_run.workspace.glob("stages/**/metrics.jsonl"))
 
 
+def test_gpus_that_are_not_there_are_refused_before_any_work(
+    one_run: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    answer = one_run.call("run", one_run.study, "--device", "cuda", "--parallel", "data=2")
+    assert answer.code == 2
+    told = answer.err.replace("\n", " ")
+    assert "--device cuda: found 0 GPUs that torch" in told
+    assert "wanted 2, one for each process" in told
+    assert not list(one_run.workspace.glob("stages/*"))
+    planned = one_run.call("plan", one_run.study, "--device", "cuda")
+    assert planned.code == 0
+    assert "can be planned here, but not run" in planned.err.replace("\n", " ")
+
+
 @pytest.mark.parametrize("verb", ["plan", "run"])
 def test_a_micro_batch_below_a_row_is_refused(one_run: Line, verb: str) -> None:
     answer = one_run.call(verb, one_run.study, "--micro-batch-tokens", "31")

@@ -95,6 +95,14 @@ class Unlike:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OfAnotherForm(Unlike):
+    """Has all methods, of another form than is wanted."""
+
+    def flops_per_token(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Unmixed(Faulty):
     """Builds a module that cannot be called as a mixer is."""
 

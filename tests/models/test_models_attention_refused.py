@@ -9,7 +9,17 @@ import pytest
 import torch
 
 from modelfactory.errors import SpecError
-from modelfactory.models import Attention, LatentAttention, LinearScaling, Llama3Scaling, QKNorm, Rope, YaRN
+from modelfactory.models import (
+    GPT2,
+    Attention,
+    LatentAttention,
+    LinearScaling,
+    Llama,
+    Llama3Scaling,
+    QKNorm,
+    Rope,
+    YaRN,
+)
 from modelfactory.models.rope_module import frequencies
 from modelfactory.spec import collecting
 from tests.models.mixers import LATENT, PLAIN, decoder
@@ -113,3 +123,15 @@ def test_a_scaling_that_stretches_no_pair_is_refused(scaling: Any, wanted: str) 
         shorter = replace(scaling, original_max_seq_len=25_132)
         kept = replace(spec, rope=replace(rope, scaling=shorter), **changes)
         assert not torch.equal(frequencies(kept.rope, 8), frequencies(replace(rope, scaling=None), 8))
+
+
+@pytest.mark.parametrize("family", [Llama, GPT2])
+@pytest.mark.parametrize(
+    ("name", "size"), [("d_model", 64.0), ("d_model", None), ("n_heads", "64"), ("n_layers", True)]
+)
+def test_sizes_that_are_no_whole_numbers_are_named(family: Any, name: str, size: Any) -> None:
+    sizes = {"n_layers": 2, "d_model": 64, "n_heads": 2, "max_seq_len": 64} | {name: size}
+    with pytest.raises(
+        SpecError, match=rf"^{family.__name__}\.{name}: found {size!r}, wanted a whole number"
+    ):
+        family(**sizes)

@@ -103,6 +103,13 @@ def test_the_terminal_counts_one_comparison_in_the_singular(data: ReportData) ->
     assert "p is corrected for 1 comparison." in out.getvalue()
 
 
+def test_the_terminal_speaks_of_no_p_where_there_is_none(data: ReportData) -> None:
+    out = io.StringIO()
+    print_verdict([replace(data.findings[0], p_corrected=None)], Console(file=out, width=140))
+    assert "p is corrected" not in out.getvalue()
+    assert "without noise between seeds there is no p." in out.getvalue()
+
+
 def test_the_terminal_says_when_nothing_was_compared() -> None:
     out = io.StringIO()
     print_verdict([], Console(file=out))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from modelfactory.errors import SpecError
 from modelfactory.spec import fingerprint, from_json, identity_json, to_json
@@ -108,10 +109,30 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (Cosine, {"warmup_steps": 1, "final_share": 1.5}, "Cosine.final_share: found 1.5"),
     (WSD, {"warmup_steps": 1, "decay_steps": -2}, "WSD.decay_steps: found -2"),
     (WSD, {"warmup_steps": 1, "decay_steps": 2, "shape": "cubic"}, "WSD.shape: found 'cubic'"),
+    (
+        WSD,
+        {"warmup_steps": 1, "decay_steps": 2, "final_share": 1.0},
+        "WSD.final_share: found 1.0, .*Constant",
+    ),
+    (Cosine, {"warmup_steps": 1, "final_share": 1.0}, "Cosine.final_share: found 1.0, .*at 1 nothing falls"),
+    (
+        WSD,
+        {"warmup_steps": 1, "decay_steps": 0, "final_share": 0.5},
+        "WSD.final_share: found 0.5, .*no effect",
+    ),
+    (WSD, {"warmup_steps": 1, "decay_steps": 0, "shape": "sqrt"}, "WSD.shape: found 'sqrt', .*no effect"),
     (Constant, {"warmup_steps": -1}, "Constant.warmup_steps: found -1"),
     (InverseSqrt, {"warmup_steps": 0}, "InverseSqrt.warmup_steps: found 0, wanted at least 1"),
     (training, {"schedule": InverseSqrt(warmup_steps=11)}, "11 steps of warm-up and decay in a run of 10"),
     (training, {"n_tokens": 0}, "Training.n_tokens: found 0"),
+    (training, {"n_tokens": 10**12}, "Training.n_tokens: .* steps', wanted at most 10,000,000 steps"),
+    (training, {"optimizer": torch.optim.AdamW}, "Training.optimizer: .*wanted an Optimizer, .*Call it"),
+    (training, {"optimizer": Constant(warmup_steps=1)}, "wanted an Optimizer, which has build, lr"),
+    (
+        training,
+        {"schedule": AdamW(lr=1.0, weight_decay=0.0)},
+        "wanted a Schedule, which has lr_share, min_steps",
+    ),
     (training, {"batch_tokens": 0}, "Training.batch_tokens: found 0"),
     (training, {"seed": -1}, "Training.seed: found -1"),
     (training, {"grad_clip": 0.0}, "Training.grad_clip: found 0.0"),

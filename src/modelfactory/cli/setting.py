@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelfactory.data import MemoryCache
-from modelfactory.errors import CommandError, WorkspaceError, closest
+from modelfactory.errors import CommandError, SpecError, WorkspaceError, closest
 from modelfactory.loading import Study, load_study
 from modelfactory.plan import Plan, Way, pin_sources, plan_experiments, refuse_repetition
 from modelfactory.stage import Parallel
@@ -49,6 +49,7 @@ def planned(
         if to_run:
             refuse_repetition(plan, store)
             _check_parallel(way.parallel, plan)
+            _check_device(way, plan, is_run=create)
             _check_micro_batch(way.micro_batch_tokens, plan)
         yield Setting(study=study, store=store, plan=plan, way=way)
 
@@ -58,6 +59,20 @@ def _check_parallel(parallel: Parallel, plan: Plan) -> None:
     for stage in plan.stages:
         if stage.kind == "train":
             check_parallel(stage.spec, parallel)
+
+
+def _check_device(way: Way, plan: Plan, *, is_run: bool) -> None:
+    """Refuse GPUs that this machine has not, before any work; a plan may be of another machine."""
+    if way.device == "cpu" or all(stage.kind != "train" or stage.state == "stored" for stage in plan.stages):
+        return
+    from modelfactory.train.processes import require_device
+
+    try:
+        require_device(way.device, way.parallel)
+    except SpecError as error:
+        if is_run:
+            raise
+        say(f"WARNING: {error.place}: found {error.found}: it can be planned here, but not run.")
 
 
 def _check_micro_batch(n_tokens: int, plan: Plan) -> None:

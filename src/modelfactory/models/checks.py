@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from modelfactory.errors import SpecError
 from modelfactory.spec import require
 
 SMALLEST, LARGEST = 1e-6, 1e6
@@ -12,6 +13,16 @@ def require_positive(place: str, **counts: float) -> None:
     """Raise SpecError for each count that is below 1."""
     for name, value in counts.items():
         require(value >= 1, place=f"{place}.{name}", found=value, wanted="at least 1")
+
+
+def require_whole(family: str, **sizes: object) -> None:
+    """Raise SpecError for sizes that are no whole numbers; at once, since sums with them could only fail.
+
+    A function, unlike a spec, has nobody else to look at what it is given.
+    """
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise SpecError(place=f"{family}.{name}", found=repr(size), wanted="a whole number", remedy="")
 
 
 def require_scale(place: str, value: float) -> None:

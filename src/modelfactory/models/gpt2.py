@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from modelfactory.models.attention import Attention
-from modelfactory.models.checks import head_dim
+from modelfactory.models.checks import head_dim, require_whole
 from modelfactory.models.decoder import Block, Decoder
 from modelfactory.models.feed_forward import FeedForward
 from modelfactory.models.initial import gpt2_initial
@@ -28,6 +28,7 @@ def GPT2(
     Two departures: no dropout (one pass over the data does not call for it), and a vocabulary matrix that
     starts smaller at widths above 400 (see `gpt2_initial`).
     """
+    require_whole("GPT2", n_layers=n_layers, d_model=d_model, n_heads=n_heads)
     norm = LayerNorm(eps=1e-5, bias=bias)
     attention = Attention(
         n_heads=n_heads,

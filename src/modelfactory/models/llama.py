@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from modelfactory.models.attention import Attention, Rope
 from modelfactory.models.checks import head_dim as width_of_head
+from modelfactory.models.checks import require_whole
 from modelfactory.models.decoder import Block, Decoder
 from modelfactory.models.feed_forward import GatedFeedForward
 from modelfactory.models.initial import gpt2_initial
@@ -38,6 +39,7 @@ def Llama(
     4 d_model GELU layer. Published models round otherwise: Llama-2-7B has d_ff 11,008. Initialised like
     GPT-2 (`gpt2_initial`): the papers do not say how Llama was.
     """
+    require_whole("Llama", n_layers=n_layers, d_model=d_model, n_heads=n_heads)
     attention = Attention(
         n_heads=n_heads,
         n_kv_heads=n_heads if n_kv_heads == "n_heads" else n_kv_heads,

@@ -58,6 +58,8 @@ def verdict_renderable(findings: Sequence[Finding], *, question: str = "") -> Re
 
 
 def _caption(findings: Sequence[Finding]) -> str:
+    if all(finding.p_corrected is None for finding in findings):
+        return "The interval is uncorrected; without noise between seeds there is no p."
     comparisons = count_text(findings[0].n_comparisons, "comparison")
     return f"The interval is uncorrected; p is corrected for {comparisons}."
 

@@ -107,7 +107,8 @@ def _takes_every(annotation: Any, kind: Any) -> bool:
         return annotation is kind and kind in _AS_IT_IS
     is_union = get_origin(annotation) in (Union, types.UnionType)
     members = get_args(annotation) if is_union else (annotation,)
-    named = any(member is kind or getattr(member, "_is_protocol", False) for member in members)
+    cls: Any = kind
+    named = any(member is kind or (_is_protocol(member) and not lacking(cls, member)) for member in members)
     return named and _is_frozen_and_importable(kind)  # type: ignore[arg-type]
 
 
@@ -252,18 +253,47 @@ def _checked_object(value: Any, annotation: Any, place: str) -> Any:
         return _plain_real(value, place) if isinstance(value, float) else value
     if isinstance(value, tuple):
         return _checked_tuple(value, (Any, ...), place)
+    if _is_protocol(annotation) and not _fits(value, annotation, place):
+        return value  # the fault is collected
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         check_class(type(value))
         return value
-    if isinstance(value, type) and dataclasses.is_dataclass(value) and _is_protocol(annotation):
-        wanted, remedy = f"a {annotation.__name__}", f"Call it: {value.__name__}(...)."
-        require(False, place=place, found=value, wanted=wanted, remedy=remedy)
     object_name(value, place)
     return value
 
 
 def _is_protocol(annotation: Any) -> bool:
     return getattr(annotation, "_is_protocol", False) is True
+
+
+def _fits(value: Any, protocol: Any, place: str) -> bool:
+    """Refuse what has not all that a Protocol names, and what would have it once it is called."""
+    kind: Any = type(value)
+    is_uncalled = not dataclasses.is_dataclass(kind) and "__call__" not in members_of(protocol)
+    missing = members_of(protocol) if is_uncalled else lacking(kind, protocol)
+    remedy = ""
+    if is_uncalled and callable(value):
+        remedy = f"Call it: {getattr(value, '__name__', '...')}(...)."
+    named = protocol.__name__
+    wanted = f"{'an' if named[0] in 'AEIOU' else 'a'} {named}, which has {', '.join(missing)}"
+    require(not missing, place=place, found=value, wanted=wanted, remedy=remedy)
+    return not missing
+
+
+@lru_cache(maxsize=1024)
+def members_of(protocol: Any) -> tuple[str, ...]:
+    """Return what a Protocol names, sorted: methods and properties, and `__call__` if it is one of them."""
+    bases = [base for base in protocol.__mro__ if _is_protocol(base) and base is not typing.Protocol]
+    names = {name for base in bases for name in (*vars(base), *getattr(base, "__annotations__", {}))}
+    return tuple(sorted(name for name in names if not name.startswith("_") or name == "__call__"))
+
+
+@lru_cache(maxsize=4096)
+def lacking(kind: Any, protocol: Any) -> tuple[str, ...]:
+    """Return the members of a Protocol that values of a class have not, sorted."""
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    there = {*dir(kind), *(each.name for each in fields)}
+    return tuple(name for name in members_of(protocol) if name not in there)
 
 
 def _plain_real(value: Any, place: str) -> float:

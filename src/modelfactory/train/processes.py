@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from modelfactory.models import LossSums
-    from modelfactory.stage import Site
+    from modelfactory.stage import Device, Parallel, Site
 
     Sums = Callable[..., LossSums]
 
@@ -110,19 +110,19 @@ def are_joined() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def require_device(site: Site) -> None:
-    """Refuse a site with fewer GPUs than its processes on this machine take.
+def require_device(device: Device, parallel: Parallel) -> None:
+    """Refuse fewer GPUs than the processes on this machine take.
 
     Raises:
         SpecError: names how many there are.
     """
-    if site.device != "cuda":
+    if device != "cuda":
         return
     found = torch.cuda.device_count()
-    wanted = 1 if are_joined() else site.parallel.world_size
+    wanted = 1 if are_joined() else parallel.world_size
     if found < wanted:
         raise SpecError(
-            place="Site.device",
+            place="--device cuda",
             found=f"{found} GPUs that torch {torch.__version__} can use",
             wanted=f"{wanted}, one for each process",
             remedy="Use --device cpu, fewer processes, or a build of torch for your GPUs.",

@@ -47,8 +47,9 @@ class Schedule(Protocol):
 def _check(name: str, warmup_steps: int, final_share: float = 0.0) -> None:
     place = f"{name}.warmup_steps"
     require(warmup_steps >= 0, place=place, found=warmup_steps, wanted="0 or more")
-    place = f"{name}.final_share"
-    require(0 <= final_share <= 1, place=place, found=final_share, wanted="between 0 and 1")
+    wanted, remedy = "0 or more and below 1: at 1 nothing falls", "Use Constant, which does not fall."
+    is_share = 0 <= final_share < 1
+    require(is_share, place=f"{name}.final_share", found=final_share, wanted=wanted, remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,15 @@ class WSD:
         check_types(self)
         _check("WSD", self.warmup_steps, self.final_share)
         require(self.decay_steps >= 0, place="WSD.decay_steps", found=self.decay_steps, wanted="0 or more")
+        for name, default in (("final_share", 0.0), ("shape", "linear")):
+            value = getattr(self, name)
+            require(
+                self.decay_steps > 0 or value == default,
+                place=f"WSD.{name}",
+                found=value,
+                wanted="nothing where decay_steps is 0: it would have no effect",
+                remedy="Leave it out, or give decay_steps.",
+            )
 
     def lr_share(self, step: int, n_steps: int) -> float:
         """Return the share of the peak at `step`."""

@@ -57,7 +57,7 @@ def run(spec: TrainSegment, inputs: Mapping[str, Path], output_dir: Path, site: 
         Stopped: the user asked to.
     """
     check_parallel(spec, site.parallel)
-    require_device(site)
+    require_device(site.device, site.parallel)
     if site.parallel.world_size > 1 and not are_joined():
         on_ranks(spec, inputs, output_dir, site)
         return

@@ -17,6 +17,10 @@ Precision = Literal["bf16", "fp32"]
 """bf16: products in bfloat16 by autocast; weights, gradients and optimizer state stay float32."""
 
 
+MOST_STEPS = 10_000_000
+"""Of a run: the rate of each step is worked out when it is planned, which takes 2 s for a million."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """One run: so many tokens, in batches, by an optimizer."""
@@ -61,6 +65,13 @@ class Training:
             remedy="1e9 clips nothing.",
         )
         check_warmup(self.n_tokens, self.batch_tokens, self.batch_warmup)
+        require(
+            self.n_steps <= MOST_STEPS,
+            place="Training.n_tokens",
+            found=f"{self.n_tokens:,}, in batches of {self.batch_tokens:,} tokens {self.n_steps:,} steps",
+            wanted=f"at most {MOST_STEPS:,} steps",
+            remedy="Use larger batches, or fewer tokens.",
+        )
         self._check_optimizer()
         self._check_schedule()
 
