@@ -110,6 +110,21 @@ def test_all_faults_at_once(write: Callable[..., Path]) -> None:
     assert all(fault.found and fault.wanted for fault in found)
 
 
+def test_values_of_a_wrong_type_do_not_end_the_search(write: Callable[..., Path]) -> None:
+    edited = (
+        "else 16, n_heads=2, max_seq_len=8),",
+        "else 16, n_heads=2, max_seq_len=8) if seed == 1 else GPT2,",
+    )
+    schedule = ("schedule=Cosine(warmup_steps=1)", "schedule=Cosine(warmup_steps=1) if seed == 2 else GPT2")
+    with pytest.raises(InvalidInputs) as caught:
+        load_study(write(edited, schedule))
+    told = sorted({str(error) for error in caught.value.errors})
+    assert [text.count("Experiment.model") for text in told] == [1, 0]
+    assert "wanted an Architecture, which has build" in told[0]
+    assert "Call it: GPT2(...)" in told[0]
+    assert "wanted a Schedule, which has lr_share, min_steps" in told[1]
+
+
 def test_a_missing_field(write: Callable[..., Path]) -> None:
     (fault,) = faults(write(("Cosine(warmup_steps=1)", "Cosine()")))
     assert (fault.found, fault.remedy) == ("no warmup_steps", "Give warmup_steps.")
@@ -348,8 +363,8 @@ class Own:
             raise ValueError("no luck")
         if self.fault == f"{when} by a typo":
             self.lok(when)
-    def n_parameters(self, d_model):
-        return 0
+    def n_parameters(self, *_): return 0
+    build = flops_per_token = n_parameters
 
 def mixed(model):
     layer = replace(model.blocks[0], mixer=Own(fault="FAULT"))

@@ -38,7 +38,8 @@ class Experiment:
 
     def __post_init__(self) -> None:
         """Check types, then what concerns several fields."""
-        check_types(self)
+        if not check_types(self):
+            return  # the faults are collected
         require(self.name.strip() != "", place="Experiment.name", found=self.name, wanted="a name")
         for error in self._faults():
             require(

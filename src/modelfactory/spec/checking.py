@@ -75,13 +75,31 @@ def _shown(value: object) -> str:
     return f"the function {value.__qualname__}" if inspect.isfunction(value) else repr(value)
 
 
-def check_types(spec: object) -> None:
-    """Convert every field of `spec` to its annotated type.
+def check_types(spec: object) -> bool:
+    """Convert every field of `spec` to its annotated type; say whether all are of it.
+
+    That is always so unless faults are collected; what concerns several fields need not be looked at then.
 
     Raises:
         SpecError: a field holds a value of another type, a number that is not finite, a value that can be
             changed later (list, dict, set), or a function or class that no other process can import.
     """
+    keep, n_faults = _collector.get(), 0
+    if keep is None:
+        _convert(spec)
+        return True
+
+    def count(error: SpecError) -> None:
+        nonlocal n_faults
+        n_faults += 1
+        keep(error)
+
+    with collecting(count):
+        _convert(spec)
+    return n_faults == 0
+
+
+def _convert(spec: object) -> None:
     cls = type(spec)
     check_class(cls)
     for name, annotation in field_types(cls).items():  # type: ignore[arg-type]

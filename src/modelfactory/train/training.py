@@ -50,7 +50,8 @@ class Training:
 
     def __post_init__(self) -> None:
         """Refuse counts below 1 and a schedule that does not fit into the run."""
-        check_types(self)
+        if not check_types(self):
+            return  # the faults are collected
         for name in ("n_tokens", "batch_tokens", "n_checkpoints"):
             count = getattr(self, name)
             require(count >= 1, place=f"Training.{name}", found=count, wanted="at least 1")
