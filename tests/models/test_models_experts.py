@@ -24,6 +24,7 @@ from modelfactory.models import (
     Initial,
     Llama,
 )
+from modelfactory.models.grouped import taken
 from modelfactory.models.modules import initialise
 from modelfactory.spec import from_json, to_json
 
@@ -142,6 +143,15 @@ def test_an_expert_without_tokens_gets_no_gradient() -> None:
     gradient = module.experts.down.weight.grad
     assert bool((gradient[2:] == 0).all())
     assert bool((gradient[:2] != 0).any())
+
+
+def test_experts_that_no_row_reaches_pass_an_empty_gradient_on() -> None:
+    """So it is on a process all of whose experts were chosen by no token."""
+    x_ND = torch.zeros(0, D, requires_grad=True)
+    none = torch.zeros(0, dtype=torch.long)
+    taken(x_ND, none, none[:, None]).sum().backward()  # type: ignore[no-untyped-call]
+    assert x_ND.grad is not None
+    assert x_ND.grad.shape == (0, D)
 
 
 def test_the_bias_chooses_and_does_not_weigh() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,19 @@ def halfway(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def on_2(inputs: dict[str, Path], halfway: Path) -> Path:
+def one_sided(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a stage of 5 steps after which every token chooses the first two of the four experts."""
+    folder = tmp_path_factory.mktemp("one-sided")
+    half = train(spec(model=MODELS["experts"], to_step=5), inputs, folder / "half", **MICRO)
+    state = checkpoint.load(half / "checkpoint")
+    state["model/blocks.1.feed_forward.router.bias_E"] = torch.tensor([100.0, 100.0, -100.0, -100.0])
+    shutil.copytree(half, folder / "skewed", ignore=shutil.ignore_patterns("checkpoint"))
+    checkpoint.save(state, folder / "skewed" / "checkpoint")
+    return folder / "skewed"
+
+
+@pytest.fixture(scope="module")
+def on_2(inputs: dict[str, Path], halfway: Path, one_sided: Path) -> Path:
     half = [
         Case(name=f"half-{p}-{m}", spec=spec(model=MODELS[m], to_step=5), parallel=p, site=MICRO)
         for p, m in (("shard=2", "llama"), ("tensor=2", "gpt"), ("expert=2", "experts"))
@@ -119,7 +132,14 @@ def on_2(inputs: dict[str, Path], halfway: Path) -> Path:
         Case(name=name, spec=spec(**ENDS_EARLY, **changes), parallel=parallel, site={**MICRO, **site})
         for name, (parallel, changes, site, _) in SETTINGS.items()
     ]
-    return run_world(2, [*cases(ON_2), *half, *other], inputs, halfway)
+    skewed = Case(
+        name="one-sided",
+        spec=spec(model=MODELS["experts"], from_step=5),
+        parallel="expert=2",
+        checkpoint=one_sided,
+        site=MICRO,
+    )
+    return run_world(2, [*cases(ON_2), *half, *other, skewed], inputs, halfway)
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +177,16 @@ def check_equal(one: Path, many: Path) -> None:
 @pytest.mark.parametrize(("parallel", "model"), ON_2)
 def test_two_processes_train_as_one(alone: dict[str, Path], on_2: Path, parallel: str, model: str) -> None:
     check_equal(alone[model], on_2 / named(parallel, model))
+
+
+def test_a_process_whose_experts_no_token_chooses_goes_on(
+    inputs: dict[str, Path], on_2: Path, one_sided: Path, tmp_path: Path
+) -> None:
+    here = {**inputs, "checkpoint": one_sided}
+    one = train(spec(model=MODELS["experts"], from_step=5), here, tmp_path / "one", **MICRO)
+    loads = column(on_2 / "one-sided", "blocks.1.feed_forward.load")
+    assert loads == [[128, 128, 0, 0]] * 5
+    check_equal(one, on_2 / "one-sided")
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -95,7 +95,8 @@ def _keep_places(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> Non
 def _taken_backward(ctx: Any, grad_AD: torch.Tensor) -> tuple[torch.Tensor, None, None]:
     (places_NK,) = ctx.saved_tensors
     grad_AD = grad_AD.index_select(0, places_NK.flatten())
-    return grad_AD.view(*places_NK.shape, -1).sum(1), None, None
+    # The width is given, since none can be inferred where there are no rows.
+    return grad_AD.view(*places_NK.shape, grad_AD.shape[1]).sum(1), None, None
 
 
 _taken.register_fake(_taken_shape)
