@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from modelfactory.errors import SpecError
-from modelfactory.models import GPT2, Decoder, Llama
+from modelfactory.models import GPT2, Decoder, Experts, FeedForward, GatedFeedForward, Llama, MultiToken
 from modelfactory.models.mup import at_width, mup
+from modelfactory.models.mup_base import base_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +73,64 @@ def test_another_width_has_the_same_heads_and_proportions() -> None:
     )
     one = Llama(n_layers=1, d_model=64, n_heads=4, n_kv_heads=1, max_seq_len=16)
     assert attention(at_width(one, 128)).n_kv_heads == 1
+
+
+def further(base: Decoder, **changes: Any) -> Decoder:
+    """Return the model with further tokens, whose block has a feed-forward of its own."""
+    block = replace(base.blocks[0], feed_forward=FeedForward(d_ff=96, activation="gelu", bias=True))
+    return replace(base, multi_token=replace(MultiToken(n_extra=2, weight=0.3, block=block), **changes))
+
+
+def test_what_predicts_further_tokens_widens_as_the_blocks_do() -> None:
+    base = further(LLAMA)
+    assert at_width(base, 64) == base == mup(base, base=base)
+    wide = mup(at_width(base, 256), base=base)
+    assert base_of(wide) == base
+    block: Any = wide.multi_token.block  # type: ignore[union-attr]
+    assert (block.mixer.n_heads, block.mixer.n_kv_heads, block.feed_forward.d_ff) == (16, 8, 384)
+    module: Any = wide.build(31, seed=0)
+    names = {name for name in module.lr_scales() if name.startswith("multi_token.")}
+    within = (
+        "projection",
+        "block.mixer.qkv",
+        "block.mixer.out",
+        "block.feed_forward.up",
+        "block.feed_forward.down",
+    )
+    assert names == {f"multi_token.depths.{n}.{name}.weight" for n in (0, 1) for name in within}
+    projection = module.multi_token.depths[0].projection.weight
+    assert projection.std().item() == pytest.approx(base.initial.matrix_std / 2, rel=0.02)
+
+
+def test_scores_of_further_tokens_are_divided_by_head_dim_where_heads_grow() -> None:
+    plain = [GPT2(n_layers=2, d_model=d_model, n_heads=4, max_seq_len=16) for d_model in (64, 256)]
+    base, wide = (further(each, block=each.blocks[0]) for each in plain)
+    block: Any = mup(wide, base=base).multi_token.block  # type: ignore[union-attr]
+    assert block.mixer.scale == pytest.approx(16**-0.5 * 16 / 64)
+
+
+@pytest.mark.parametrize("other", [LLAMA, further(LLAMA, n_extra=1), further(LLAMA, weight=0.1)])
+def test_other_further_tokens_than_the_base_has_are_refused(other: Decoder) -> None:
+    with pytest.raises(
+        SpecError, match=r"mup: multi_token: found .*, wanted the base's, n_extra=2, weight=0.3"
+    ):
+        mup(other, base=further(LLAMA))
+
+
+def test_further_tokens_by_a_layer_without_a_rule_are_refused() -> None:
+    experts = Experts(
+        n_experts=4,
+        n_active=2,
+        expert=GatedFeedForward(d_ff=24, activation="silu", bias=False),
+        shared=None,
+        score="softmax",
+        renormalised=True,
+        balance=None,
+    )
+    model = further(LLAMA, block=replace(LLAMA.blocks[0], feed_forward=experts))
+    for resize in (lambda: at_width(model, 128), lambda: mup(model, base=model)):
+        with pytest.raises(SpecError, match=r"Block.feed_forward: found Experts, wanted FeedForward"):
+            resize()
 
 
 def test_the_module_offers_the_scales_of_hidden_matrices() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from modelfactory.errors import SpecError
-from modelfactory.models import GPT2, Decoder, Llama
+from modelfactory.models import GPT2, Decoder, Llama, MultiToken
 from modelfactory.models.mup import at_width, mup
 from modelfactory.train import AdamW, Muon
 from modelfactory.train.coordinate_sizes import KINDS
@@ -35,6 +36,31 @@ def test_standard_fails_and_mup_passes(model: Any, optimizer: Any) -> None:
     for kind in ("mixer", "feed_forward", "stream"):
         assert slope["standard", kind] > 0.3
         assert abs(slope["muP", kind]) < 0.25
+
+
+def further(weight: float) -> Any:
+    return replace(LLAMA, multi_token=MultiToken(n_extra=1, weight=weight, block=LLAMA.blocks[0]))
+
+
+def test_further_tokens_are_trained_and_watched() -> None:
+    light, heavy = (
+        coordinate_check(further(weight), ADAMW, widths=(32, 64), n_steps=1, seed=3) for weight in (0.3, 3.0)
+    )
+    plain = coordinate_check(LLAMA, ADAMW, widths=(32, 64), n_steps=1, seed=3)
+    assert [each.size for each in light if each.step == 0] == [each.size for each in heavy if each.step == 0]
+    for one, other, without in zip(light, heavy, plain, strict=True):
+        if one.step == 1:
+            assert one.change != other.change
+        elif one.kind != "embedding":
+            assert one.size != without.size
+
+
+@pytest.mark.parametrize("weight", [0.3, 30.0])
+def test_mup_holds_for_further_tokens(weight: float) -> None:
+    found = coordinate_check(further(weight), ADAMW, widths=(64, 128, 256), n_steps=4, seed=0)
+    slope = slopes(found, 4, "change")
+    assert not unstable(slope, "muP")
+    assert slope["standard", "logits"] > 0.3
 
 
 def test_it_is_a_function_of_its_arguments() -> None:

@@ -6,10 +6,14 @@ table 8 of the paper (appendix B.1), the form that allows a tied head:
 | tensor                         | deviation at start | learning rate | multiplier           |
 |--------------------------------|--------------------|---------------|----------------------|
 | embedding, learned positions   | base's             | base's        | 1                    |
-| matrices in the blocks         | base's / sqrt(m)   | base's / m    | 1                    |
+| matrices in the blocks [1]     | base's / sqrt(m)   | base's / m    | 1                    |
 | head, tied or not              | base's             | base's        | 1 / m, on the logits |
 | gains, biases                  | 1 and 0            | base's        | 1                    |
 | scores of attention            |                    |               | ~ 1 / head_dim       |
+
+[1] So are those of `multi_token`: its block is one more, and its projection goes from 2 d_model hidden
+numbers to d_model, so both of its sides grow with m. Its gains and its head, the decoder's own, are those of
+the rows below.
 
 At the base's own width nothing changes: `mup(base, base=base) == base`. We do not start queries and head at
 zero, which the paper recommends (appendix D.2) and does not need. Depth is not transferred: both models have
@@ -24,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from modelfactory.errors import SpecError
 from modelfactory.models.attention import Attention
@@ -53,9 +57,14 @@ def mup(model: Decoder, *, base: Decoder) -> Decoder:
     _check_alike(model, base)
     m = model.d_model / base.d_model
     blocks = (_block(own, narrow, m) for own, narrow in zip(model.blocks, base.blocks, strict=True))
+    further = model.multi_token
+    if further is not None and base.multi_token is not None:
+        narrow = cast("Block", base.multi_token.block)
+        further = replace(further, block=_block(cast("Block", further.block), narrow, m))
     return replace(
         model,
         blocks=tuple(blocks),
+        multi_token=further,
         initial=_initial(base.initial, m),
         embedding_scale=base.embedding_scale,
         logit_scale=base.logit_scale / m,
@@ -74,7 +83,10 @@ def at_width(model: Decoder, d_model: int) -> Decoder:
     """
     require(d_model >= 1, place="d_model", found=d_model, wanted="at least 1")
     ratio = d_model / model.d_model
-    return replace(model, d_model=d_model, blocks=tuple(_resized(block, ratio) for block in model.blocks))
+    blocks, further = tuple(_resized(block, ratio) for block in model.blocks), model.multi_token
+    if further is not None:
+        further = replace(further, block=_resized(cast("Block", further.block), ratio))
+    return replace(model, d_model=d_model, blocks=blocks, multi_token=further)
 
 
 def _initial(base: Initial, m: float) -> Initial:
@@ -163,3 +175,16 @@ def _check_alike(model: Decoder, base: Decoder) -> None:
         found=len(model.blocks),
         wanted=f"as many as the base has, {len(base.blocks)}",
     )
+    ours, theirs = (_further_tokens(each) for each in (model, base))
+    require(
+        ours == theirs,
+        place="mup: multi_token",
+        found=ours,
+        wanted=f"the base's, {theirs}",
+        remedy="Predict as many further tokens with the same weight: only widths may differ.",
+    )
+
+
+def _further_tokens(model: Decoder) -> str:
+    further = model.multi_token
+    return "none" if further is None else f"n_extra={further.n_extra}, weight={further.weight:g}"

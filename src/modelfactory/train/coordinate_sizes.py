@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from modelfactory.train.optimizers import Optimizer
 
 KINDS = ("embedding", "mixer", "feed_forward", "stream", "logits")
-"""Outputs of the embedding, of the mixers, of the feed-forwards; what enters the last norm; the logits."""
+"""Outputs of the embedding, of the mixers, of the feed-forwards; what enters the last norm; the logits. Each
+depth that predicts further tokens has a block, a last norm and logits too."""
 
 _ROWS, _SEQ_LEN = 8, 64
 N_TOKENS = _ROWS * _SEQ_LEN
@@ -34,14 +35,15 @@ def activations(
     length = min(model.max_seq_len, _SEQ_LEN)
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(VOCAB_SIZE, (_ROWS, length + 1), generator=generator)
-    valid = torch.ones(_ROWS, length, dtype=torch.bool)
-    at_first = _watched(module, tokens[:, :-1])
+    batch = (tokens[:, :-1], tokens[:, 1:], torch.ones(_ROWS, length, dtype=torch.bool))
+    at_first = _watched(module, batch)
     yield {kind: _sizes(x, x) for kind, x in at_first.items()}
     for _ in range(n_steps):
-        (module.loss_sum(tokens[:, :-1], tokens[:, 1:], valid) / valid.sum()).backward()
+        sums = module.training_sums(*batch)
+        ((sums.loss + sums.extra) / batch[-1].sum()).backward()
         descent.step()
         descent.zero_grad(set_to_none=True)
-        now = _watched(module, tokens[:, :-1])
+        now = _watched(module, batch)
         yield {kind: _sizes(now[kind], at_first[kind]) for kind in KINDS}
 
 
@@ -49,23 +51,29 @@ def _sizes(now: torch.Tensor, at_first: torch.Tensor) -> tuple[float, float]:
     return float(now.abs().mean()), float((now - at_first).abs().mean())
 
 
-def _watched(module: Any, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return what the parts of a decoder give for `tokens`."""
+def _watched(module: Any, batch: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+    """Return what the parts of a decoder give in a training pass, all numbers of a kind in a row."""
     import torch
+    from torch.nn import functional
+
+    from modelfactory.models.cross_entropy import scaled
 
     seen: dict[str, list[torch.Tensor]] = {kind: [] for kind in KINDS}
 
     def note(kind: str) -> Any:
-        return lambda _, taken, given=None: seen[kind].append(taken[0] if given is None else given)
+        return lambda *taken: seen[kind].append(taken[-1])
 
-    hooks = [
-        module.embedding.register_forward_hook(note("embedding")),
-        module.final_norm.register_forward_pre_hook(note("stream")),
-    ]
-    for block in module.blocks:
+    def note_ends(_: Any, taken: Any, given: torch.Tensor) -> None:
+        seen["stream"].append(taken[0])
+        seen["logits"].append(scaled(functional.linear(given, module.head_VD), **module.logits))
+
+    depths = [] if module.multi_token is None else list(module.multi_token.depths)
+    hooks = [module.embedding.register_forward_hook(note("embedding"))]
+    hooks += [each.final_norm.register_forward_hook(note_ends) for each in (module, *depths)]
+    for block in (*module.blocks, *(depth.block for depth in depths)):
         hooks += [getattr(block, kind).register_forward_hook(note(kind)) for kind in KINDS[1:3]]
     with torch.no_grad():
-        seen["logits"].append(module(tokens))
+        module.training_sums(*batch)
     for hook in hooks:
         hook.remove()
-    return {kind: torch.stack(values) for kind, values in seen.items()}
+    return {kind: torch.cat([value.flatten() for value in values]) for kind, values in seen.items()}

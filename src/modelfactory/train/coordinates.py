@@ -117,7 +117,8 @@ def copy_bytes(model: Decoder, optimizer: Optimizer) -> int:
     """
     n_parameters = model.n_parameters(VOCAB_SIZE)
     wide = sum(rows + columns for rows, columns in hidden_shapes(model))
-    watched = 2 * len(KINDS) * model.n_layers * model.d_model
+    n_further = 0 if model.multi_token is None else model.multi_token.n_extra
+    watched = 2 * len(KINDS) * (model.n_layers + n_further) * model.d_model
     state = optimizer_bytes(optimizer, model, VOCAB_SIZE)
     return 8 * n_parameters + state + 4 * N_TOKENS * (4 * wide + watched)
 
@@ -128,7 +129,8 @@ def coordinate_check(
     """Train copies of `base` at each width, and measure activations before and after each step.
 
     All steps see one batch of random tokens out of 16, 8 rows of up to 64, at the optimizer's peak learning
-    rate, in float32 on the CPU, without clipping. One copy is in memory at a time.
+    rate, in float32 on the CPU, without clipping. The loss is that of training, further tokens included. One
+    copy is in memory at a time.
 
     Args:
         base: of any width, without muP; the copies have heads of the same size.
