@@ -197,22 +197,12 @@ def sample(arguments: argparse.Namespace) -> Answer:
     prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     with existing_store(arguments.workspace) as store:
         checkpoint, tokenizer = stored_checkpoint(store, arguments.checkpoint)
-        _find_modules_of(store, checkpoint.name)
     pieces = _stream(arguments, checkpoint, tokenizer, prompt)
     text = "".join(pieces) if arguments.json else _written("" if arguments.chat else prompt, pieces)
     data = {"prompt": prompt, "text": text, "checkpoint": checkpoint.name}
     if arguments.chat:
         data["system"] = arguments.system
     return Answer(data=data)
-
-
-def _find_modules_of(store: Store, fingerprint: str) -> None:
-    """Let the author's own architecture be imported: it lies beside the experiment file, as for workers."""
-    for named in store.experiments():
-        if fingerprint in named.stages.values() and named.file:
-            folder = str(Path(named.file).parent)
-            if folder not in sys.path:
-                sys.path.append(folder)
 
 
 def _written(prompt: str, pieces: Any) -> str:
@@ -267,6 +257,8 @@ def step_of(role: str) -> int:
 def stored_checkpoint(store: Store, name: str) -> tuple[Path, Path]:
     """Return the folders of a training or import stage and of its tokenizer.
 
+    From then on a model of the user's own that it holds can be imported, whatever the verb does with it.
+
     Args:
         store: of the workspace.
         name: a fingerprint, its beginning, or the name of an experiment or import.
@@ -290,4 +282,18 @@ def stored_checkpoint(store: Store, name: str) -> tuple[Path, Path]:
             wanted="a training or import stage, or an experiment that has one",
             remedy="`factory show EXPERIMENT` lists its stages.",
         )
+    _find_modules_of(store, found)
     return store.stage_dir(found), store.stage_dir(record.inputs["tokenizer"])
+
+
+def _find_modules_of(store: Store, fingerprint: str) -> None:
+    """Let the author's own architecture be imported: it lies beside the experiment file, as for workers.
+
+    Also where the name has another meaning by now.
+    """
+    meanings = [meaning for named in store.experiments() for meaning in reversed(store.history(named.name))]
+    for named in meanings:
+        if fingerprint in named.stages.values() and named.file:
+            folder = str(Path(named.file).parent)
+            if folder not in sys.path:
+                sys.path.append(folder)
