@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+MOST_LISTED = 20
+"""Known names in the remedy of an unknown one."""
 _NO_MEMORY = (
     "defaultcpuallocator: can't allocate memory",
     "defaultcpuallocator: not enough memory",
@@ -158,10 +160,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean 'x'?" or the list of known names, for the remedy of an unknown name."""
+    """Return "did you mean 'x'?" or the list of known names, for the remedy of an unknown name.
+
+    All names are searched; of very many the first are listed, with how many more there are.
+    """
     names = sorted(known)
     near = nearest(name, names)
-    return f"Did you mean {near!r}?" if near else f"Known: {listed(names) or 'none'}."
+    return f"Did you mean {near!r}?" if near else f"Known: {listed(names, most=MOST_LISTED) or 'none'}."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -170,7 +175,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return near[0] if near else ""
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names with commas between them, in quotes where one could be read as two."""
-    plain = all(name and not set(name) & set(", '\"") for name in names)
-    return ", ".join(names if plain else map(repr, names))
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """Return names with commas between them, in quotes where one could be read as two.
+
+    With `most`, as many of them at most, and how many more there are.
+    """
+    shown = names[:most]
+    plain = all(name and not set(name) & set(", '\"") for name in shown)
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return ", ".join(shown if plain else map(repr, shown)) + more

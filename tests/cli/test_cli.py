@@ -16,8 +16,17 @@ from rich.console import Console
 from modelfactory.cli import compiling, main, upkeep
 from modelfactory.cli.answer import Answer
 from modelfactory.cli.arguments import make_parser
+from modelfactory.cli.setting import find_stage
 from modelfactory.cli.showing import how_far, label_of
-from modelfactory.errors import DiskFull, FactoryError, NonFiniteLoss, StageDamaged, WorkFailed
+from modelfactory.errors import (
+    CommandError,
+    DiskFull,
+    FactoryError,
+    NonFiniteLoss,
+    StageDamaged,
+    WorkFailed,
+    listed,
+)
 from modelfactory.plan import plan_experiments
 from modelfactory.plan.sources import PinnedSources
 from modelfactory.store import Store
@@ -209,3 +218,19 @@ def test_progress_in_words(store: Store) -> None:
     store.name_experiment("a", "a.py", "{}", {"train@8": "f" * 64})
     assert label_of(store, "f" * 64) == "train@8 of a"
     assert label_of(store, "e" * 64) == "e" * 10
+
+
+def test_of_very_many_names_the_closest_is_found_and_not_all_are_listed(store: Store) -> None:
+    names = [*(f"rate={n}/seed=1" for n in range(40)), "wide_window/seed=1"]
+    for name in names:
+        store.name_experiment(name, "a.py", "{}", {})
+    with pytest.raises(CommandError, match="Did you mean 'wide_window/seed=1'"):
+        find_stage(store, "wide_windw/seed=1")
+    with pytest.raises(CommandError) as raised:
+        find_stage(store, "zzz")
+    assert raised.value.remedy == f"Known: {', '.join(sorted(names)[:20])} and 21 more."
+
+
+def test_names_that_are_not_listed_are_counted() -> None:
+    assert listed(["b", "a, c", "d"], most=2) == "'b', 'a, c' and 1 more"
+    assert listed(["b", "a"], most=2) == "b, a"

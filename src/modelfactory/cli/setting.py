@@ -142,7 +142,7 @@ def find_stage(store: Store, name: str) -> str:
 
 
 def _known_names(store: Store, name: str) -> str:
-    return closest(name, [experiment.name for experiment in store.experiments()][:20])
+    return closest(name, [experiment.name for experiment in store.experiments()])
 
 
 def say(text: str) -> None:

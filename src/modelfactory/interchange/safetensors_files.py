@@ -6,7 +6,7 @@ import json
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
-from modelfactory.errors import SourceError
+from modelfactory.errors import SourceError, listed
 from modelfactory.interchange.config import read_json
 
 if TYPE_CHECKING:
@@ -158,10 +158,10 @@ def _no_weights(folder: Path) -> SourceError:
             wanted=f"{SINGLE}, or several files with {INDEX}",
             remedy="Load it with transformers where you trust it, and save_pretrained writes safetensors.",
         )
-    there = sorted(path.name for path in folder.iterdir())[:10] if folder.is_dir() else []
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     return SourceError(
         place=str(folder),
-        found=f"no weights ({', '.join(there) or 'nothing'})",
+        found=f"no weights ({listed(there, most=10) or 'nothing'})",
         wanted=f"{SINGLE}, or several files with {INDEX}",
         remedy="Give the folder that save_pretrained wrote.",
     )

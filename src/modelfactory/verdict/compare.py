@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from modelfactory.errors import InvalidInput, closest
+from modelfactory.errors import InvalidInput, closest, listed
 from modelfactory.verdict.correction import holm
 from modelfactory.verdict.finding import Conclusion, Finding
 from modelfactory.verdict.grid import make_grid
@@ -179,7 +179,7 @@ def _check_known(side: str, name: str, known: Sequence[str]) -> None:
         raise InvalidInput(
             place=f"comparisons.{side}",
             found=name,
-            wanted=f"a variant with outcomes ({', '.join(known[:8]) or 'there is none yet'})",
+            wanted=f"a variant with outcomes ({listed(known, most=8) or 'there is none yet'})",
             remedy=closest(name, known),
         )
 
