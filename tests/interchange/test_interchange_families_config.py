@@ -147,9 +147,45 @@ def with_plain_feed_forward() -> Decoder:
     )
 
 
+def differing(spec: Decoder, name: str, **fields: Any) -> Decoder:
+    """Return the decoder with fields of a part of its second layer changed."""
+    first, second, *others = spec.layers()
+    second = replace(second, **{name: replace(getattr(second, name), **fields)})
+    return replace(spec, blocks=(first, second, *others))
+
+
+LLAMA = Llama(**SIZES, d_ff=64)
+ALIKE = "LlamaForCausalLM comes nearest, its layers alike, but for"
+
+
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
+        (differing(LLAMA, "mixer", window=8), rf"{ALIKE} blocks\[1\].mixer.window: null there, 8 here, w"),
+        (
+            differing(LLAMA, "mixer", rope=None),
+            rf"{ALIKE} blocks\[1\].mixer.rope: Rope.* there, null here, w",
+        ),
+        (
+            differing(LLAMA, "feed_forward", d_ff=96),
+            rf"{ALIKE} blocks\[1\].feed_forward.d_ff: 64 there, 96 here, w",
+        ),
+        (
+            replace(LLAMA, blocks=(LLAMA.blocks[0], replace(LLAMA.blocks[0], placement="post"))),
+            rf'{ALIKE} blocks\[1\].placement: "pre" there, "post" here, w',
+        ),
+        (
+            replace(LLAMA, blocks=(*LLAMA.blocks, *with_plain_feed_forward().blocks)),
+            rf"{ALIKE} blocks\[1\].feed_forward: GatedFeedForward.* there, FeedForward.* here",
+        ),
+        (
+            differing(
+                Bamba(**SIZES, attention_layers=(1,), mamba_heads=4, mamba_head_dim=16, state_dim=16),
+                "feed_forward",
+                d_ff=96,
+            ),
+            r"BambaForCausalLM comes nearest.* but for blocks\[1\].feed_forward.d_ff: \d+ there, 96 here, w",
+        ),
         (
             Bamba(**SIZES, attention_layers=(1,), mamba_heads=3, mamba_head_dim=16, state_dim=16),
             "BambaForCausalLM comes nearest, but for mamba_d_head .* 3 heads of 16, only .* = 64",
@@ -181,6 +217,13 @@ def test_an_export_to_gguf_names_what_gguf_holds(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=told):
         export_gguf(built(spec), spec, None, tmp_path / "model.gguf")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_to_gguf_names_the_layer_that_differs(tmp_path: Path) -> None:
+    spec = differing(LLAMA, "mixer", window=8)
+    told = rf"of GGUF known here holds; {ALIKE} blocks\[1\].mixer.window: null there, 8 here, wanted"
+    with pytest.raises(SpecError, match=told):
+        export_gguf(built(spec), spec, None, tmp_path / "model.gguf")
 
 
 def test_a_gguf_file_without_the_width_of_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

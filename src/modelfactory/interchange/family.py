@@ -6,17 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.errors import InvalidInput, SourceError, SpecError
-from modelfactory.interchange.config import CONFIG, Config
+from modelfactory.errors import SourceError, SpecError
+from modelfactory.interchange.config import Config
+from modelfactory.interchange.nearest import lost, nearest
 from modelfactory.interchange.pairing import Pairing
 from modelfactory.models import Block, Decoder, Experts
-from modelfactory.spec import difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-MOST_SHOWN = 4
-"""Differences named in an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,45 +61,16 @@ def family_of(
         SpecError: none of these, all that `of` has, does; the one that lacks fewest fields is named.
     """
     decoder = as_used(decoder)
-    near: list[tuple[int, bool, str]] = []
     for family in families:
         fields = family.config(decoder)
-        if fields is None:
-            continue
-        lost, is_refused = _lost(family, fields, decoder)
-        if not lost:
+        if fields is not None and not lost(family, fields, decoder, decoder).told:
             return family, fields
-        near.append((len(lost), is_refused, f"{family.architecture} comes nearest, but for {_told(lost)}"))
-    nearest = min(near, key=lambda each: each[:2])[2] if near else _kinds(decoder)
     raise SpecError(
         place="model",
-        found=f"a decoder that no architecture of {of} known here holds; {nearest}",
+        found=f"a decoder that no architecture of {of} known here holds; {nearest(decoder, families)}",
         wanted=f"one that is equal to a {', '.join(family.architecture for family in families)}",
         remedy="Train one of these to export it; its weights can be had as they are with load_model.",
     )
-
-
-def _lost(family: Family, fields: dict[str, Any], decoder: Decoder) -> tuple[list[str], bool]:
-    """Return what differs when the family reads its own fields, or the one it refuses, and if it does."""
-    try:
-        back = family.read(fields, CONFIG)
-    except InvalidInput as error:
-        name = error.place.removeprefix(f"{CONFIG}: ")
-        return [f"{name} in its {CONFIG}, which may not be {error.found}, only {error.wanted}"], True
-    changes = difference(replace(as_used(back), initial=decoder.initial), decoder)
-    return [f"{change.path}: {change.before} there, {change.after} here" for change in changes], False
-
-
-def _told(lost: Sequence[str]) -> str:
-    more = f"; and {len(lost) - MOST_SHOWN} more" if len(lost) > MOST_SHOWN else ""
-    return "; ".join(lost[:MOST_SHOWN]) + more
-
-
-def _kinds(decoder: Decoder) -> str:
-    """Return what its layers are, for a decoder to which no family comes near."""
-    parts = [(block.mixer, block.feed_forward, block.norm) for block in decoder.blocks]
-    kinds = {" + ".join(type(part).__name__ for part in block) for block in parts}
-    return f"none has these layers together: {', '.join(sorted(kinds))}"
 
 
 def as_used(decoder: Decoder) -> Decoder:
