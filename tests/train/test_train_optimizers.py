@@ -59,6 +59,22 @@ def test_muon_takes_the_matrices_inside_the_blocks(model: Any, vocab_size: int) 
     assert names_of(module, optimizer, is_muon=False) == parameters.keys() - wanted
 
 
+@pytest.mark.parametrize(("spec", "least", "most"), [(ADAMW, 0.0, 2e-5), (MUON, 1e-3, 1e-1)])
+def test_muon_alone_magnifies_the_last_bits_of_a_gradient(spec: Any, least: float, most: float) -> None:
+    """Its iterations are in bfloat16: what the documentation says of splits of a batch rests on it."""
+    moved = []
+    for share in (0.0, 1e-5):
+        layer = nn.Linear(64, 64, bias=False)
+        before = nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(0)).detach().clone()
+        noise = torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(1))
+        layer.weight.grad = noise[0] + share * noise[1]
+        module = nn.ModuleDict({"embedding": nn.Embedding(4, 64), "layer": layer})
+        spec.build(module).step()
+        moved.append(layer.weight.detach() - before)
+    apart = float((moved[0] - moved[1]).norm() / moved[0].norm())
+    assert least <= apart <= most
+
+
 def test_muon_takes_no_tied_head_position_stack_vector_or_shared_matrix() -> None:
     module = Own()
     optimizer = MUON.build(module)

@@ -74,6 +74,7 @@ ON_4 = [
 
 SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any], float]] = {
     "muon": ("data=2", {"optimizer": Muon(lr=0.02, adamw_lr=3e-3, weight_decay=0.1)}, {}, 1e-5),
+    "muon by context": ("context=2", {"optimizer": Muon(lr=0.02, adamw_lr=3e-3, weight_decay=0.1)}, {}, 1e-3),
     "bf16": ("shard=2", {"precision": "bf16"}, {}, 1e-3),
     "recomputed": ("shard=2", {}, {"checkpointing": "selective"}, 1e-5),
     "data=2 in parts": ("data=2", {}, {"micro_batch_tokens": 32}, 1e-5),

@@ -14,7 +14,8 @@ from modelfactory.train.schedules import Schedule
 from modelfactory.train.start import FromRun, Pretrained
 
 Precision = Literal["bf16", "fp32"]
-"""bf16: products in bfloat16 by autocast; weights, gradients and optimizer state stay float32."""
+"""bf16: products in bfloat16 by autocast; weights, gradients and optimizer state stay float32.
+fp32: all in float32, but for the step of Muon, which torch works out in bfloat16."""
 
 
 MOST_STEPS = 10_000_000
