@@ -85,7 +85,7 @@ class FaultyModule(torch.nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Unlike:
-    """Has methods of another form than is wanted: no FLOPs, and a count and a module without arguments."""
+    """Lacks a method, and has others of another form than is wanted."""
 
     def n_parameters(self) -> int:
         return 0

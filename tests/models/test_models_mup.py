@@ -9,6 +9,7 @@ from modelfactory.errors import SpecError
 from modelfactory.models import GPT2, Decoder, Experts, FeedForward, GatedFeedForward, Llama, MultiToken
 from modelfactory.models.mup import at_width, mup
 from modelfactory.models.mup_base import base_of
+from tests.models.own_parts import Faulty
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +169,7 @@ def test_what_cannot_be_transferred_is_refused(make: Callable[[], Any], message:
 
 
 def test_layers_without_rules_are_refused() -> None:
-    block = replace(LLAMA.blocks[0], mixer=LLAMA.blocks[0].feed_forward)
+    block = replace(LLAMA.blocks[0], mixer=Faulty())
     strange = replace(LLAMA, blocks=(block,))
-    with pytest.raises(SpecError, match=r"Block.mixer: found GatedFeedForward, wanted Attention"):
+    with pytest.raises(SpecError, match=r"Block.mixer: found Faulty, wanted Attention"):
         mup(strange, base=strange)

@@ -154,7 +154,7 @@ def mixed(layer: Any) -> Any:
         ),
         (
             Unmixed(),
-            r"^model\.blocks\.1\.mixer, UnmixedModule\.forward: found TypeError: .* \(own_parts\.py:\d+\)",
+            r"^model\.blocks\[1\]\.mixer, Unmixed\.build: found a UnmixedModule with forward\(x_BTD: .*\)",
         ),
     ],
 )

@@ -9,6 +9,7 @@ from modelfactory.models.architecture import Norm
 from modelfactory.models.checks import require_positive, require_scale
 from modelfactory.models.matrices import Matrix
 from modelfactory.models.part_results import counted
+from modelfactory.models.roles import require_role
 from modelfactory.models.rope import LinearScaling, Llama3Scaling, YaRN, require_stretched
 from modelfactory.spec import check_types, require
 
@@ -58,6 +59,7 @@ class QKNorm:
     def __post_init__(self) -> None:
         """Check the types."""
         check_types(self)
+        require_role(self.norm, "norm", "QKNorm.norm")
 
 
 @dataclass(frozen=True, kw_only=True)

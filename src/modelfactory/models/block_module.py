@@ -11,6 +11,7 @@ from torch import nn
 
 from modelfactory.models.architecture import Routed
 from modelfactory.models.part_results import built, like
+from modelfactory.models.roles import fitting
 
 if TYPE_CHECKING:
     import torch
@@ -26,9 +27,9 @@ class BlockModule(nn.Module):
         super().__init__()
         self.placement = spec.placement
         self.mixer_norm = built(spec.norm, context.d_model)
-        self.mixer = built(spec.mixer, context)
+        self.mixer = fitting(spec.mixer, "mixer", context)
         self.feed_forward_norm = built(spec.norm, context.d_model)
-        self.feed_forward = built(spec.feed_forward, context)
+        self.feed_forward = fitting(spec.feed_forward, "feed-forward", context)
         if spec.placement == "sandwich":
             self.mixer_out_norm = built(spec.norm, context.d_model)
             self.feed_forward_out_norm = built(spec.norm, context.d_model)

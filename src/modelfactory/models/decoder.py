@@ -10,6 +10,7 @@ from modelfactory.models.checks import require_positive, require_scale
 from modelfactory.models.initial import Initial
 from modelfactory.models.multi_token import MultiToken
 from modelfactory.models.part_results import counted, n_active_parameters
+from modelfactory.models.roles import require_role
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ class Block:
     placement: Placement = "pre"
 
     def __post_init__(self) -> None:
-        """Check the types."""
+        """Check the types, and that no part has the role of another."""
         check_types(self)
+        require_role(self.mixer, "mixer", "Block.mixer")
+        require_role(self.feed_forward, "feed-forward", "Block.feed_forward")
+        require_role(self.norm, "norm", "Block.norm")
 
     def check(self, d_model: int, max_seq_len: int) -> None:
         """Raise SpecError if a layer cannot be part of a decoder of this width and context, or adds nothing.
@@ -111,6 +115,7 @@ class Decoder:
     def __post_init__(self) -> None:
         """Refuse sizes below 1 and a pattern longer than the depth, whose end would never be used."""
         check_types(self)
+        require_role(self.final_norm, "norm", "Decoder.final_norm")
         require_positive(
             "Decoder", n_layers=self.n_layers, d_model=self.d_model, max_seq_len=self.max_seq_len
         )

@@ -10,6 +10,7 @@ from modelfactory.models.attention import Rope, require_turns
 from modelfactory.models.checks import require_positive
 from modelfactory.models.matrices import Matrix
 from modelfactory.models.part_results import counted
+from modelfactory.models.roles import require_role
 from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class LatentAttention:
     def __post_init__(self) -> None:
         """Refuse sizes below 1 and rotations of an odd number of dimensions, or of a part of them."""
         check_types(self)
+        require_role(self.norm, "norm", "LatentAttention.norm")
         for name in ("n_heads", "kv_rank", "nope_head_dim", "rope_head_dim", "v_head_dim"):
             require_positive("LatentAttention", **{name: getattr(self, name)})
         if self.q_rank is not None:
