@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from modelfactory.data import MemoryCache
-from modelfactory.errors import CommandError, SpecError, WorkspaceError, closest
-from modelfactory.loading import Study, load_study
-from modelfactory.plan import Plan, Way, pin_sources, plan_experiments, refuse_repetition
+from modelfactory.errors import CommandError, InvalidInput, InvalidInputs, SpecError, WorkspaceError, closest
+from modelfactory.loading import Study, flattened, read_study
+from modelfactory.plan import Plan, Way, is_pinned, refuse_repetition, try_plan, try_sources
 from modelfactory.stage import Parallel
 from modelfactory.store import Store
 from modelfactory.train.parallel import check_parallel
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
     from pathlib import Path
+
+    from modelfactory.loading import Reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,20 +41,73 @@ def planned(
     """Load the file, pin its sources, plan; the store is None where no workspace exists and none is made.
 
     With `to_run`, runs that training would refuse are refused here; what is stored can be read all the same.
+
+    Raises:
+        InvalidInputs: every fault of the file. Experiments that cannot be built, or whose sources are not
+            there, are left out of what comes later; faults of the others are told all the same.
     """
     way = _way(arguments)  # a word that is none is told before anything is read
-    study = load_study(file or arguments.file)
-    with maybe_store(arguments.workspace, create=create) as store:
-        sources = pin_sources(study.experiments, store.pins if store is not None else MemoryCache())
-        jobs = getattr(arguments, "jobs", 1)
-        threads = max(getattr(arguments, "threads", 1) // jobs, 1)
-        plan = plan_experiments(study.experiments, sources, store, jobs=jobs, threads=threads, way=way)
-        if to_run:
-            refuse_repetition(plan, store)
-            _check_parallel(way.parallel, plan)
-            _check_device(way, plan, is_run=create)
-            _check_micro_batch(way.micro_batch_tokens, plan)
-        yield Setting(study=study, store=store, plan=plan, way=way)
+    reading = read_study(file or arguments.file)
+    with maybe_store(arguments.workspace, create=create and reading.study is not None) as store:
+        faults = list(reading.faults)
+        with _unless_told(faults):
+            plan = _planned(arguments, reading, store, way, faults)
+            if to_run:
+                _refuse_runs(plan, store, way, faults, is_run=create)
+        if faults or reading.study is None:
+            raise InvalidInputs(faults)
+        yield Setting(study=reading.study, store=store, plan=plan, way=way)
+
+
+@contextmanager
+def _unless_told(faults: list[InvalidInput]) -> Iterator[None]:
+    """Let nothing that is raised hide faults found before: the rest of a faulty file may raise anything."""
+    before = bool(faults)
+    try:
+        yield
+    except InvalidInput as error:
+        faults.extend(flattened(error))
+    except Exception:
+        if not before:
+            raise
+
+
+def _planned(
+    arguments: argparse.Namespace,
+    reading: Reading,
+    store: Store | None,
+    way: Way,
+    faults: list[InvalidInput],
+) -> Plan:
+    """Return the plan of the experiments that can be planned; add the faults of the others."""
+    cache, n_experiments = store.pins if store is not None else MemoryCache(), reading.n_experiments
+    sources, found = try_sources(reading.sound, cache, n_experiments)
+    faults.extend(found)
+    jobs = getattr(arguments, "jobs", 1)
+    threads = max(getattr(arguments, "threads", 1) // jobs, 1)
+    whole = [each for each in reading.sound if not found or is_pinned(each, sources)]
+    plan, found = try_plan(
+        whole, sources, store, jobs=jobs, threads=threads, way=way, n_experiments=n_experiments
+    )
+    faults.extend(found)
+    return plan
+
+
+def _refuse_runs(
+    plan: Plan, store: Store | None, way: Way, faults: list[InvalidInput], *, is_run: bool
+) -> None:
+    """Add what training would refuse."""
+    refusals = (
+        partial(refuse_repetition, plan, store),
+        partial(_check_parallel, way.parallel, plan),
+        partial(_check_device, way, plan, is_run=is_run),
+        partial(_check_micro_batch, way.micro_batch_tokens, plan),
+    )
+    for refuse in refusals:
+        try:
+            refuse()
+        except InvalidInput as error:
+            faults.extend(flattened(error))
 
 
 def _check_parallel(parallel: Parallel, plan: Plan) -> None:

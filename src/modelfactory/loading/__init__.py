@@ -7,7 +7,8 @@ taken out, while the checks of the specs collect what they find.
 """
 
 from modelfactory.loading.declared import Study
+from modelfactory.loading.findings import in_experiments
 from modelfactory.loading.places import flattened
-from modelfactory.loading.study import load_study
+from modelfactory.loading.study import Reading, load_study, read_study
 
-__all__ = ["Study", "flattened", "load_study"]
+__all__ = ["Reading", "Study", "flattened", "in_experiments", "load_study", "read_study"]

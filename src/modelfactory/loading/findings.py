@@ -51,6 +51,14 @@ class Findings:
         holders = _holders(experiments)
         return [_among(group, holders, len(experiments)) for group in self._found.values()]
 
+    def sound(self, experiments: Sequence[Experiment]) -> tuple[Experiment, ...]:
+        """Return the experiments that no fault can concern; none where one belongs to no spec."""
+        faulty = [finding.spec for group in self._found.values() for finding in group]
+        if any(spec is None for spec in faulty):
+            return ()
+        known = {id(spec) for spec in faulty}
+        return tuple(each for each in experiments if not known & _ids(each))
+
 
 def _being_made(steps: Iterable[Step]) -> object:
     frames = (step.frame for step in steps if step.frame.f_code.co_name == "__post_init__")
@@ -86,11 +94,16 @@ def _among(group: list[Finding], holders: dict[int, list[str]], n_experiments: i
     for finding in group:
         own = [finding.spec.name] if isinstance(finding.spec, Experiment) else []
         names.update(dict.fromkeys(holders.get(id(finding.spec), own)))
-    place = f"{fault.place}{_counted(list(names), n_experiments)}"
+    return in_experiments(fault, list(names), n_experiments)
+
+
+def in_experiments(fault: InvalidInput, names: Sequence[str], n_experiments: int) -> InvalidInput:
+    """Return the fault with the names of the experiments that it is in, where a file has several."""
+    place = f"{fault.place}{_counted(names, n_experiments)}"
     return type(fault)(place=place, found=fault.found, wanted=fault.wanted, remedy=fault.remedy)
 
 
-def _counted(names: list[str], n_experiments: int) -> str:
+def _counted(names: Sequence[str], n_experiments: int) -> str:
     if not names or n_experiments == 1:
         return ""
     if len(names) == 1:

@@ -7,7 +7,7 @@ import inspect
 import sys
 import types
 import typing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from modelfactory.errors import ExperimentError, InvalidInput
 from modelfactory.experiment import check_comparisons, check_together
@@ -27,19 +27,29 @@ if TYPE_CHECKING:
     from modelfactory.experiment import Comparison, Experiment
 
 
-def faults_of(path: Path, tree: ast.Module) -> list[InvalidInput]:
-    """Return every fault of a file that cannot be used; empty when none can be named."""
+class Tried(NamedTuple):
+    """What is known of a file that cannot be used."""
+
+    faults: list[InvalidInput]
+    """Empty when none can be named."""
+    sound: tuple[Experiment, ...] = ()
+    """The experiments that none of them concerns."""
+    n_experiments: int = 0
+
+
+def tried(path: Path, tree: ast.Module) -> Tried:
+    """Return every fault of a file that cannot be used, and what it declares in spite of them."""
     refuse_hidden(path, path.stem)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "experiments" for node in tree.body):
-        return [
-            ExperimentError(
-                place=str(path),
-                found="no function `experiments`",
-                wanted="def experiments() -> list[Experiment]",
-                remedy="See docs/first-experiment.md.",
-            )
-        ]
-    return _Trial(path, tree).faults()
+        fault = ExperimentError(
+            place=str(path),
+            found="no function `experiments`",
+            wanted="def experiments() -> list[Experiment]",
+            remedy="See docs/first-experiment.md.",
+        )
+        return Tried([fault])
+    trial = _Trial(path, tree)
+    return Tried(trial.faults(), trial.sound, len(trial.experiments))
 
 
 class _Trial:
@@ -53,6 +63,8 @@ class _Trial:
         self.places = Places(path)
         self.experiments: list[Experiment] = []
         self.comparisons: tuple[Comparison, ...] = ()
+        self.sound: tuple[Experiment, ...] = ()
+        """Those that no fault concerns; none where what a fault changed cannot be known."""
 
     def faults(self) -> list[InvalidInput]:
         """Return the faults of calls, of specs, and between experiments."""
@@ -81,8 +93,10 @@ class _Trial:
             calls = Calls(self.path, names)
             tree = ast.fix_missing_locations(calls.visit(self.tree))
             errors = self._try(tree)
+        if not (faults or calls.faults or errors):
+            self.sound = findings.sound(self.experiments)
         faults = [*faults, *calls.faults, *findings.told(self.experiments)]
-        return faults or errors or self._between()
+        return [*(faults or errors), *(self._between() if self.sound else [])]
 
     def _try(self, tree: ast.Module) -> list[InvalidInput]:
         try:
@@ -98,7 +112,7 @@ class _Trial:
     def _between(self) -> list[InvalidInput]:
         """Return what is wrong between experiments each of which is sound."""
         between = {
-            "experiments": check_together(self.experiments),
+            "experiments": check_together(self.sound),
             "comparisons": check_comparisons(self.comparisons, self.experiments),
         }
         return [at_line(fault, self._defined(name)) for name, found in between.items() for fault in found]

@@ -2,9 +2,9 @@
 
 from modelfactory.plan.cost import Way, note_speed
 from modelfactory.plan.planned import Plan, PlannedStage, State, Totals
-from modelfactory.plan.planning import plan_experiments
+from modelfactory.plan.planning import plan_experiments, try_plan
 from modelfactory.plan.repetition import refuse_repetition
-from modelfactory.plan.sources import PinnedSources, pin_sources
+from modelfactory.plan.sources import PinnedSources, is_pinned, pin_sources, try_sources
 
 __all__ = [
     "PinnedSources",
@@ -13,8 +13,11 @@ __all__ = [
     "State",
     "Totals",
     "Way",
+    "is_pinned",
     "note_speed",
     "pin_sources",
     "plan_experiments",
     "refuse_repetition",
+    "try_plan",
+    "try_sources",
 ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from modelfactory.errors import InvalidInput, InvalidInputs
 from modelfactory.evaluate import Evaluate
+from modelfactory.loading import flattened, in_experiments
 from modelfactory.plan.cost import Prices, Way, totals
 from modelfactory.plan.planned import Plan, PlannedStage, stage_id
 from modelfactory.plan.states import with_states
@@ -16,7 +19,7 @@ from modelfactory.train.own_parts import own_parts_named
 from modelfactory.train.start import START
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from modelfactory.data import Dataset, Pin
     from modelfactory.evaluate import Task
@@ -50,10 +53,60 @@ def plan_experiments(
 
     `store` is None where no workspace exists yet: then everything is to run. `way` is how training would be
     carried out, by default in one process as `factory run` does; only the memory estimate looks at it.
+
+    Raises:
+        InvalidInputs: each distinct fault of what the user's own parts count, with the experiments it is in.
+    """
+    plan, faults = try_plan(experiments, sources, store, jobs=jobs, threads=threads, way=way)
+    if faults:
+        raise InvalidInputs(faults)
+    return plan
+
+
+def try_plan(
+    experiments: Iterable[Experiment],
+    sources: PinnedSources,
+    store: Store | None,
+    *,
+    jobs: int,
+    threads: int,
+    way: Way | None = None,
+    n_experiments: int | None = None,
+) -> tuple[Plan, list[InvalidInput]]:
+    """Return the plan of the experiments that can be planned, and all faults of the others.
+
+    Sizes and prices are counted by formulas of the user's own. `n_experiments` is how many the file has,
+    where some are left out.
     """
     listed = tuple(experiments)
-    with own_parts_named(experiments=listed):  # whose sizes and prices are counted by formulas of theirs
-        return _planned(listed, sources, store, jobs=jobs, threads=threads, way=way or Way())
+    planned = partial(_planned, sources=sources, store=store, jobs=jobs, threads=threads, way=way or Way())
+    try:
+        with own_parts_named(experiments=listed):
+            return planned(listed), []
+    except InvalidInput:
+        sound, faults = _each_alone(listed, planned, n_experiments or len(listed))
+        if not faults:
+            raise
+        return planned(sound), faults
+
+
+def _each_alone(
+    listed: Sequence[Experiment], planned: Callable[[tuple[Experiment, ...]], Plan], n_experiments: int
+) -> tuple[tuple[Experiment, ...], list[InvalidInput]]:
+    """Return the experiments that can be planned, and each fault of the others once, with their names."""
+    sound: list[Experiment] = []
+    faults: dict[str, tuple[InvalidInput, list[str]]] = {}
+    for experiment in listed:
+        parts = {each.name: getattr(experiment, each.name) for each in fields(experiment)}
+        try:
+            with own_parts_named(**parts):
+                planned((experiment,))
+            sound.append(experiment)
+        except InvalidInput as error:
+            for fault in flattened(error):
+                faults.setdefault(str(fault), (fault, []))[1].append(experiment.name)
+    told = [in_experiments(fault, names, n_experiments) for fault, names in faults.values()]
+    return tuple(sound), told
 
 
 def _planned(

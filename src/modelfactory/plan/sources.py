@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.data import Pin, check_dataset, pin, pin_file
+from modelfactory.data import MemoryCache, Pin, check_dataset, pin, pin_file
 from modelfactory.errors import InvalidInput, InvalidInputs
 from modelfactory.interchange import ImportedModel
+from modelfactory.loading import flattened, in_experiments
 from modelfactory.plan.starts import import_of, pin_start, pretrained_faults, with_starts
 from modelfactory.tokens import TokenizerFile, chat_files
 from modelfactory.train import Pretrained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from modelfactory.data import Dataset, PinCache
     from modelfactory.experiment import Experiment
     from modelfactory.tokens import BPE
+
+Names = dict[str, None]
+"""Of experiments, each once, in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,60 +42,134 @@ def pin_sources(experiments: Sequence[Experiment], cache: PinCache) -> PinnedSou
     Raises:
         InvalidInputs: all sources that match nothing or cannot be read, and datasets that would be empty.
     """
-    found: dict[Any, Pin] = {}
-    faults: list[InvalidInput] = []
-    asked = [(task.dataset, each.tokenizer) for each in experiments for task in each.evaluations]
-    experiments = with_starts(experiments)
-    rendered = [(part.dataset, each.tokenizer) for each in experiments for part in each.mixture.parts] + asked
-    for source, pinned in _pinners(experiments, cache).items():
-        try:
-            found[source] = pinned()
-        except InvalidInput as error:
-            faults.append(error)
-    faults.extend(_chat_faults(rendered, found, cache))
-    faults.extend(_dataset_faults(experiments, found))
-    faults.extend(pretrained_faults(experiments, found))
+    sources, faults = try_sources(experiments, cache)
     if faults:
         raise InvalidInputs(faults)
-    imports = {source: import_of(source) for source in found if isinstance(source, Pretrained)}
-    return PinnedSources(by_source=found, imports=imports)
+    return sources
+
+
+def try_sources(
+    experiments: Sequence[Experiment], cache: PinCache, n_experiments: int | None = None
+) -> tuple[PinnedSources, list[InvalidInput]]:
+    """Pin each distinct source once; return those that can be pinned, and all faults of the others.
+
+    Args:
+        experiments: whose sources.
+        cache: hashes of files seen before.
+        n_experiments: of the file, where some are left out.
+    """
+    found: dict[Any, Pin] = {}
+    n_experiments = len(experiments) if n_experiments is None else n_experiments
+    faults: list[InvalidInput] = []
+    every = with_starts(experiments)
+    for source, asked in _asked(every, cache).items():
+        try:
+            found[source] = asked.pinned()
+        except InvalidInput as error:
+            faults.extend(asked.placed(each, n_experiments) for each in flattened(error))
+    faults.extend(_chat_faults(_rendered(experiments), found, cache, n_experiments))
+    faults.extend(_dataset_faults(every, found, n_experiments))
+    faults.extend(pretrained_faults(every, found))
+    imports = {}
+    for source in [each for each in found if isinstance(each, Pretrained)]:
+        try:
+            imports[source] = import_of(source)
+        except InvalidInput as error:  # which the comparison with what is trained has told
+            faults.extend([] if faults else flattened(error))
+    return PinnedSources(by_source=found, imports=imports), faults
+
+
+def is_pinned(experiment: Experiment, sources: PinnedSources) -> bool:
+    """Say whether all sources that an experiment is made from are there."""
+    every = with_starts([experiment])
+    try:
+        files = [path for pair in _rendered([experiment]) for path in chat_files(*pair).values()]
+    except InvalidInput:
+        return False
+    wanted = [*_asked(every, MemoryCache()), *files]
+    starts = [each.training.start for each in every if isinstance(each.training.start, Pretrained)]
+    return all(each in sources.by_source for each in wanted) and all(
+        each in sources.imports for each in starts
+    )
+
+
+def _rendered(experiments: Sequence[Experiment]) -> dict[tuple[Dataset, BPE | TokenizerFile], Names]:
+    """Return each dataset with the tokenizer that its conversations are rendered for, and who asks for it."""
+    pairs: dict[tuple[Dataset, BPE | TokenizerFile], Names] = {}
+    read = [(part.dataset, each) for each in with_starts(experiments) for part in each.mixture.parts]
+    read += [(task.dataset, each) for each in experiments for task in each.evaluations]
+    for dataset, each in read:
+        pairs.setdefault((dataset, each.tokenizer), {})[each.name] = None
+    return pairs
 
 
 def _chat_faults(
-    pairs: Iterable[tuple[Dataset, BPE | TokenizerFile]], found: dict[Any, Pin], cache: PinCache
+    pairs: Mapping[tuple[Dataset, BPE | TokenizerFile], Names],
+    found: dict[Any, Pin],
+    cache: PinCache,
+    n_experiments: int,
 ) -> Iterator[InvalidInput]:
     """Pin what conversations are rendered by, and yield what is wrong with it."""
-    for dataset, tokenizer in dict.fromkeys(pairs):
+    for (dataset, tokenizer), names in pairs.items():
         try:
             found |= {path: pin_file(path, cache) for path in chat_files(dataset, tokenizer).values()}
         except InvalidInput as error:
-            yield error
+            yield from (in_experiments(each, list(names), n_experiments) for each in flattened(error))
 
 
-def _dataset_faults(experiments: Iterable[Experiment], found: Mapping[Any, Pin]) -> Iterator[InvalidInput]:
+def _dataset_faults(
+    experiments: Sequence[Experiment], found: Mapping[Any, Pin], n_experiments: int
+) -> Iterator[InvalidInput]:
     """Yield what is known to be wrong with datasets whose sources are all there."""
-    for dataset in dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets):
+    for dataset, names in _by_dataset(experiments).items():
         if all(source in found for source in dataset.sources):
             try:
                 check_dataset(dataset, [found[source] for source in dataset.sources])
             except InvalidInput as error:
-                yield error
+                yield from (in_experiments(each, list(names), n_experiments) for each in flattened(error))
 
 
-def _pinners(experiments: Sequence[Experiment], cache: PinCache) -> dict[Any, Callable[[], Pin]]:
-    """Return for every source the call that pins it."""
-    datasets = dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets)
-    calls: dict[Any, Callable[[], Pin]] = {}
-    for dataset in datasets:
+def _by_dataset(experiments: Sequence[Experiment]) -> dict[Dataset, Names]:
+    found: dict[Dataset, Names] = {}
+    for experiment in experiments:
+        for dataset in experiment.datasets:
+            found.setdefault(dataset, {})[experiment.name] = None
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A source, by the call that pins it."""
+
+    pinned: Callable[[], Pin]
+    place: str = ""
+    """Field of the experiment; empty where the call names its place whole."""
+    names: Names = field(default_factory=dict)
+    """The experiments that need it."""
+
+    def placed(self, fault: InvalidInput, n_experiments: int) -> InvalidInput:
+        """Return the fault with the field and the experiments it is in."""
+        place = f"{self.place}: {fault.place}" if self.place else fault.place
+        fault = type(fault)(place=place, found=fault.found, wanted=fault.wanted, remedy=fault.remedy)
+        return in_experiments(fault, list(self.names), n_experiments)
+
+
+def _asked(experiments: Sequence[Experiment], cache: PinCache) -> dict[Any, _Asked]:
+    """Return for every source the call that pins it, and whose it is."""
+    calls: dict[Any, _Asked] = {}
+    for dataset, names in _by_dataset(experiments).items():
         for n, source in enumerate(dataset.sources):
             place = f"dataset {dataset.name!r}: sources[{n}]"
-            calls.setdefault(source, partial(pin, source, cache, place=place))
-    for tokenizer in (experiment.tokenizer for experiment in experiments):
+            pinned = partial(pin, source, cache, place=place)
+            calls.setdefault(source, _Asked(pinned=pinned)).names.update(names)
+    for each in experiments:
+        tokenizer, start = each.tokenizer, each.training.start
         if isinstance(tokenizer, TokenizerFile):
-            calls.setdefault(tokenizer, partial(_pinned_tokenizer, tokenizer, cache))
-    for start in (experiment.training.start for experiment in experiments):
+            pinned = partial(_pinned_tokenizer, tokenizer, cache)
+            calls.setdefault(tokenizer, _Asked(pinned=pinned, place="tokenizer")).names[each.name] = None
         if isinstance(start, Pretrained):
-            calls.setdefault(start, partial(pin_start, start, cache))
+            pinned = partial(pin_start, start, cache)
+            calls.setdefault(start, _Asked(pinned=pinned, place="training.start")).names[each.name] = None
     return calls
 
 
