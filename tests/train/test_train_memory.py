@@ -135,6 +135,30 @@ def test_processes_divide_what_they_hold() -> None:
     assert divided.activations == pytest.approx(alone.activations / 4, rel=0.01)
 
 
+def test_what_no_process_can_divide_counts_by_share() -> None:
+    """Ten heads and five of keys on two: training refuses it, which is not for the estimate to say."""
+    odd = Llama(n_layers=2, d_model=80, n_heads=10, n_kv_heads=5, max_seq_len=128)
+    alone, divided = (
+        memory_bytes(odd, 97, training(), parallel=parallel) for parallel in (None, Parallel(tensor=2))
+    )
+    assert alone.parameters / 2 < divided.parameters < alone.parameters
+    assert divided.activations < alone.activations
+
+
+def test_tensor_leaves_the_vocabulary_and_the_stream_whole() -> None:
+    alone, divided = (
+        memory_bytes(LLAMA, 50_257, training(precision="fp32"), parallel=parallel)
+        for parallel in (None, Parallel(tensor=4))
+    )
+    assert divided.parameters > 4 * 2 * 50_257 * 64
+    within = sum(layer.n_parameters(64) for layer in (LLAMA.blocks[0].mixer, LLAMA.blocks[0].feed_forward))
+    assert alone.parameters - divided.parameters == 4 * 4 * within * 3 // 4
+    assert divided.parameters < divided.gathered + divided.parameters < divided.total
+    streams = 4 * 64 * (2 * 2 * 4 + 2) + 4 * 64 * 2 * 4  # two norms of a block keep two each; two inputs
+    assert divided.activations > training().batch_tokens * streams
+    assert divided.activations < alone.activations
+
+
 def test_estimating_needs_no_torch() -> None:
     code = (
         "import sys; from modelfactory.models import GPT2; from modelfactory.train import *;"

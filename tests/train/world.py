@@ -35,7 +35,12 @@ def run_world(n_ranks: int, cases: list[Case], inputs: dict[str, Path], folder: 
     """Run the cases on `n_ranks` new processes; each leaves its stage in `folder / name`."""
     folder.mkdir(parents=True)
     (folder / "cases.pickle").write_bytes(pickle.dumps((cases, inputs)))
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.train.world import serve; serve"
+    return run_ranks(n_ranks, folder, "tests.train.world", "serve")
+
+
+def run_ranks(n_ranks: int, folder: Path, module: str, function: str) -> Path:
+    """Call `function(rank, n_ranks, str(folder))` on `n_ranks` new processes and wait for them."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from {module} import {function}; {function}"
     with ExitStack() as stack:
         ranks = [
             stack.enter_context(_started(f"{code}({n}, {n_ranks}, {str(folder)!r})", folder / f"{n}.log"))

@@ -8,20 +8,22 @@ the last layer at the start of the backward pass, and at its end, when all gradi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from modelfactory.models import Decoder
-from modelfactory.models.activations import Kept, Pass, kept_by_layer, kept_by_norm
+from modelfactory.models.activations import Kept, Pass, kept_by_norm
 from modelfactory.models.lora import unadapted
 from modelfactory.models.loss_chunks import n_chunks
 from modelfactory.models.part_results import counted
 from modelfactory.stage import Parallel
-from modelfactory.train.optimizer_memory import hidden_shapes_of, optimizer_bytes
+from modelfactory.train.division import held, piece_of
+from modelfactory.train.optimizer_memory import optimizer_bytes
 
 if TYPE_CHECKING:
     from modelfactory.models import Architecture
     from modelfactory.models.decoder import Block
     from modelfactory.stage import Checkpointing, Device
+    from modelfactory.train.division import Piece
     from modelfactory.train.optimizers import Optimizer
 
 _LOGIT_BYTES = {"bf16": 6, "fp32": 4, "compiled": 8}
@@ -52,6 +54,8 @@ class Memory:
     optimizer: int
     casts: int
     """Weights in bfloat16, beside those in float32."""
+    gathered: int
+    """Whole weights in use, beside the pieces that a process keeps: those of no block, and of one block."""
     activations: int
     """What the backward pass reads, at the end of the forward pass."""
     loss: int
@@ -79,8 +83,9 @@ def memory_bytes(
     growth of a process on a CPU that gives back at once what is freed (`benchmarks/memory.py`). Not counted:
     what glibc keeps of freed memory, and what compiling takes itself. A layer of your own is taken for a
     feed-forward of as many parameters, unless it says better (`kept_numbers`, see `models.activations`). Of
-    an architecture that is no `Decoder`, only parameters, gradients and optimizer state are counted. Division
-    among processes is counted, not measured.
+    an architecture that is no `Decoder`, only parameters, gradients and optimizer state are counted. What
+    one of several processes holds is in `train.division`; parameters and states are within 1 % of what ranks
+    hold, peaks within 10 %. What `context` gathers of keys and values is not counted.
 
     Args:
         model: the architecture.
@@ -123,6 +128,7 @@ class _Estimate:
         trainable = getattr(model, "n_trainable", model.n_parameters)
         self.n_trained = int(trainable(vocab_size))
         self.n_parameters = counted(model, "n_parameters", vocab_size)
+        self.held = held(model, vocab_size, split)
         self.optimizer = optimizer_bytes(optimizer, model, vocab_size)
         model = unadapted(model)  # what adapters keep is little
         self.how, self.split = how, split
@@ -130,23 +136,26 @@ class _Estimate:
         self.is_tied = bool(getattr(model, "tied", False))
         self.n_vocabulary = vocab_size * self.d_model
         self.vocab_size = vocab_size
-        self.blocks = _blocks(model)
-        self.kept, self.once = _kept(model, self.blocks, how, checkpointing)
+        self.kept, self.once = _kept(model, _blocks(model, split.tensor), how, checkpointing)
         self.n_further = getattr(getattr(model, "multi_token", None), "n_extra", 0)
 
     def at_peak(self, n_tokens: int, *, is_accumulating: bool) -> Memory:
         """Return the largest of the moments that may be the peak."""
-        share = 1 / (self.split.shard * self.split.tensor)
+        share = self.held.total / max(self.n_parameters, 1) / self.split.shard
         parameters, gradients = 4 * self.n_parameters, 4 * self.n_trained
         parameters, gradients, optimizer = (
             int(share * each) for each in (parameters, gradients, self.optimizer)
         )
-        casts = int(share * 2 * (self.n_parameters - self.n_vocabulary)) if self.how.is_bf16 else 0
-        activations = int(n_tokens * (self._bytes(self.kept) / self.split.tensor + _TOKEN_BYTES))
-        layer = int(n_tokens * self._bytes(self.once) / self.split.tensor)
+        casts, gathered = (
+            self.held.cast_bytes(self.how, self.n_vocabulary),
+            self.held.gathered_bytes(self.how),
+        )
+        activations = int(n_tokens * (self._bytes(self.kept) + _TOKEN_BYTES))
+        layer = int(n_tokens * self._bytes(self.once))
         head = 4 * self.n_vocabulary
         loss = self._loss(n_tokens)
-        fixed = parameters + optimizer + (gradients if is_accumulating else 0)
+        stay = is_accumulating or self.held.is_copied
+        fixed = parameters + optimizer + (gradients if stay else 0) + gathered
         in_loss = fixed + activations + casts + loss
         in_layer = fixed + activations + casts + (2 * head + 4 * self.d_model * n_tokens) + layer
         at_end = parameters + optimizer + gradients + (head if self.is_tied or is_accumulating else 0)
@@ -155,6 +164,7 @@ class _Estimate:
             gradients=gradients,
             optimizer=optimizer,
             casts=casts,
+            gathered=gathered,
             activations=activations,
             loss=loss,
             layer=layer,
@@ -171,16 +181,28 @@ class _Estimate:
         return chunk + head + 4 * n_tokens * self.d_model
 
 
-def _blocks(model: Architecture) -> list[Block]:
-    """Return those of all layers, and of the depths that predict further tokens."""
+class _Pieces(NamedTuple):
+    """What a process has of a block."""
+
+    block: Block
+    layers: tuple[Piece, Piece]
+
+
+def _blocks(model: Architecture, tensor: int) -> list[_Pieces]:
+    """Return those of all layers, and of the depths that predict further tokens, which are never divided."""
     if not isinstance(model, Decoder):
         return []
     further = model.multi_token
-    return [*model.layers(), *([] if further is None else [cast("Block", further.block)] * further.n_extra)]
+    depths = [] if further is None else [cast("Block", further.block)] * further.n_extra
+    every = [*((block, tensor) for block in model.layers()), *((block, 1) for block in depths)]
+    return [
+        _Pieces(block, (piece_of(block.mixer, size), piece_of(block.feed_forward, size)))
+        for block, size in every
+    ]
 
 
 def _kept(
-    model: Architecture, blocks: list[Block], how: Pass, checkpointing: Checkpointing
+    model: Architecture, blocks: list[_Pieces], how: Pass, checkpointing: Checkpointing
 ) -> tuple[Kept, Kept]:
     """Return what is kept for each token, and what one layer needs beside that in the backward pass."""
     if not isinstance(model, Decoder):
@@ -194,20 +216,12 @@ def _kept(
     largest = max(whole, key=lambda each: each.n_bytes(is_bf16=how.is_bf16))
     if checkpointing == "none":
         return ends.plus(*whole), largest.times(_WORKING)
-    dear = [_dear(block, width) if checkpointing == "selective" else Kept() for block in blocks]
+    products = [piece.kept_by_products(width) for each in blocks for piece in each.layers]
+    dear = products if checkpointing == "selective" else []
     return ends.plus(Kept(wide=width * len(blocks)), *dear), largest.times(1 + _WORKING)
 
 
-def _kept_by_block(block: Block, width: int, how: Pass) -> Kept:
-    norms = kept_by_norm(block.norm, width, how).times(block.n_norms)
-    layers = (kept_by_layer(layer, width, how) for layer in (block.mixer, block.feed_forward))
-    return norms.plus(*layers)
-
-
-def _dear(block: Block, width: int) -> Kept:
-    """Return the outputs of matrix products and of attention, which selective checkpointing keeps."""
-    outputs = sum(
-        rows for layer in (block.mixer, block.feed_forward) for rows, _ in hidden_shapes_of(layer, width)
-    )
-    mixer: Any = block.mixer
-    return Kept(product=outputs + getattr(mixer, "n_heads", 0) * getattr(mixer, "head_dim", 0))
+def _kept_by_block(each: _Pieces, width: int, how: Pass) -> Kept:
+    """The norms take the residual stream, which is whole on every process."""
+    norms = kept_by_norm(each.block.norm, width, how).times(each.block.n_norms)
+    return norms.plus(*(piece.kept(width, how) for piece in each.layers))
