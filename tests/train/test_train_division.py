@@ -65,7 +65,7 @@ WAYS = [
     (parallel, model, precision, checkpointing)
     for parallel, model in _PLACES
     for precision, checkpointing in _HOW
-    if (model, checkpointing) != ("mixtral", "selective")
+    if (model, checkpointing) != ("mixtral", "selective")  # torch keeps gathered experts as well: 28 % more
 ]
 
 

@@ -77,6 +77,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any], float]] = {
     "muon by context": ("context=2", {"optimizer": Muon(lr=0.02, adamw_lr=3e-3, weight_decay=0.1)}, {}, 1e-3),
     "bf16": ("shard=2", {"precision": "bf16"}, {}, 1e-3),
     "recomputed": ("shard=2", {}, {"checkpointing": "selective"}, 1e-5),
+    "recomputed experts": ("expert=2", {"model": MODELS["experts"]}, {"checkpointing": "selective"}, 1e-5),
     "data=2 in parts": ("data=2", {}, {"micro_batch_tokens": 32}, 1e-5),
     "shard=2 in parts": ("shard=2", {}, {"micro_batch_tokens": 32}, 1e-5),
     "recomputed-bf16": ("shard=2", {"precision": "bf16"}, {"checkpointing": "full"}, 1e-3),
