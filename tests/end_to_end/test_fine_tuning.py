@@ -245,7 +245,11 @@ def test_another_byte_of_the_start_makes_all_that_follows_new(
     [
         ("base=WHOLE", "base=replace(WHOLE, tied=True)", "tied is false, not true"),
         ("tokenizer=tokenizer", "tokenizer=BEFORE.tokenizer", "a tokenizer that is trained anew"),
-        ('path="exported")', 'path="nowhere")', "nowhere: found nothing"),
+        (
+            'path="exported")',
+            'path="nowhere")',
+            "training.start: nowhere (in 2 of 3 experiments: folder/seed=2, LoRA/seed=2): found nothing",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_before_work(
