@@ -6,13 +6,13 @@ import json
 import os
 import pickle
 from dataclasses import asdict, dataclass
-from itertools import accumulate
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.train.material import spec
+from tests.train.material import most_grown, spec
 
 ROWS, LENGTH = 16, 128
 
@@ -59,8 +59,6 @@ def serve(rank: int, n_ranks: int, folder: str) -> None:
 
 def measured(case: Case, rank: int) -> Found:
     """Train two steps and look at the second."""
-    import torch
-
     from modelfactory.stage import Parallel
     from modelfactory.train.learner import Learner
     from modelfactory.train.ranks import Ranks
@@ -77,11 +75,7 @@ def measured(case: Case, rank: int) -> Found:
     parameters = sum(_n_bytes(each) for each in learner.module.parameters())
     states = (value for state in learner.optimizer.state.values() for value in state.values())
     optimizer = sum(_n_bytes(value) for value in states if value.ndim > 0)
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
-        step(learner, case.vocab_size, parallel.n_row_ranks, rank)
-    events = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
-    grown = max(accumulate(event.nbytes() for event in events if event.name() == "[memory]"))
+    grown = most_grown(partial(step, learner, case.vocab_size, parallel.n_row_ranks, rank))
     return Found(parameters=parameters, optimizer=optimizer, peak=parameters + optimizer + grown)
 
 

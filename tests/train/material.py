@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sysconfig
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import torch
 
 from modelfactory.data import Dataset, Files, Split
 from modelfactory.models import GPT2, Llama
@@ -19,6 +21,9 @@ from modelfactory.tokens.tokenizer import FACTS, TOKENIZER, load_tokenizer
 from modelfactory.tokens.tokenizer_stage import train_bpe
 from modelfactory.train import AdamW, Cosine, Training, TrainSegment, segment
 from modelfactory.train import stage as train_stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SOURCES = ("abc.py", "bisect.py", "copy.py", "heapq.py", "keyword.py", "queue.py")
 EOS = "<|endoftext|>"
@@ -101,3 +106,13 @@ def deterministic_files(stage: Path) -> dict[str, bytes]:
         for path in sorted(stage.rglob("*"))
         if path.is_file() and "observed" not in path.parts
     }
+
+
+def most_grown(step: Callable[[], None]) -> int:
+    """Return the most bytes of tensors in a step beside those held before it, by torch's own account."""
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiler:
+        step()
+    events = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
+    return max(accumulate(event.nbytes() for event in events if event.name() == "[memory]"))

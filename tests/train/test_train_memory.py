@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from modelfactory.train.optimizer_state import flat_state
 from modelfactory.train.soap import SOAP
 from modelfactory.train.steps import gradient
 from tests.models.test_models_counts import EVERY
-from tests.train.material import spec, training
+from tests.train.material import most_grown, spec, training
 
 VOCAB_SIZE = 4_096
 LLAMA = Llama(n_layers=4, d_model=64, n_heads=4, max_seq_len=128)
@@ -56,12 +55,7 @@ def held_at_peak(model: Any, precision: str, checkpointing: Any, *, n_parts: int
 
     step()
     held = 12 * sum(p.numel() for p in learner.module.parameters())
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profiler:
-        step()
-    events = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
-    return held + max(accumulate(event.nbytes() for event in events if event.name() == "[memory]"))
+    return held + most_grown(step)
 
 
 @pytest.mark.parametrize(

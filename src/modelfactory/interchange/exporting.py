@@ -11,11 +11,12 @@ from modelfactory.interchange.aside import aside, check_place
 from modelfactory.interchange.config import CONFIG
 from modelfactory.interchange.ends import generation
 from modelfactory.interchange.families import FAMILIES
-from modelfactory.interchange.family import as_used, family_of
+from modelfactory.interchange.family import family_of
 from modelfactory.interchange.model_card import CARD, model_card
 from modelfactory.interchange.origin import GENERATION
 from modelfactory.interchange.safetensors_files import MAX_SHARD_BYTES, write_safetensors
 from modelfactory.interchange.tokenizer_files import check_vocabulary, write_tokenizer
+from modelfactory.interchange.used import as_used
 from modelfactory.interchange.weights import all_theirs, shapes_of
 from modelfactory.models import Decoder
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import SourceError, SpecError
 from modelfactory.interchange.config import Config
 from modelfactory.interchange.nearest import lost, nearest
 from modelfactory.interchange.pairing import Pairing
-from modelfactory.models import Block, Decoder, Experts
+from modelfactory.interchange.used import as_used
+from modelfactory.models import Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,24 +72,3 @@ def family_of(
         wanted=f"one that is equal to a {', '.join(family.architecture for family in families)}",
         remedy="Train one of these to export it; its weights can be had as they are with load_model.",
     )
-
-
-def as_used(decoder: Decoder) -> Decoder:
-    """Return the decoder without what only training looks at: further heads, learning rates, capacities."""
-    blocks = shortest_pattern([_block_as_used(block) for block in decoder.layers()])
-    return replace(decoder, blocks=blocks, multi_token=None, hidden_lr_scale=1.0)
-
-
-def _block_as_used(block: Block) -> Block:
-    experts = block.feed_forward
-    if isinstance(experts, Experts) and experts.capacity is not None:
-        return replace(block, feed_forward=replace(experts, capacity=None))
-    return block
-
-
-def shortest_pattern(layers: Sequence[Block]) -> tuple[Block, ...]:
-    """Return the shortest pattern that gives these blocks when it repeats."""
-    for n in range(1, len(layers)):
-        if all(block == layers[i % n] for i, block in enumerate(layers)):
-            return tuple(layers[:n])
-    return tuple(layers)

@@ -11,12 +11,13 @@ from modelfactory.interchange.aside import aside, check_place
 from modelfactory.interchange.ends import end_of_turn
 from modelfactory.interchange.exporting import Dtype, state_of
 from modelfactory.interchange.families import FAMILIES
-from modelfactory.interchange.family import as_used, family_of
+from modelfactory.interchange.family import family_of
 from modelfactory.interchange.gguf_library import the_library
 from modelfactory.interchange.gguf_tokenizer import tokenizer_fields
 from modelfactory.interchange.origin import around, put_around
 from modelfactory.interchange.rotary_order import to_neighbours
 from modelfactory.interchange.tokenizer_files import check_vocabulary
+from modelfactory.interchange.used import as_used
 from modelfactory.interchange.weights import all_theirs
 from modelfactory.models import Attention, Rope
 from modelfactory.models.rope import Llama3Scaling

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import InvalidInput
 from modelfactory.interchange.config import CONFIG
+from modelfactory.interchange.used import as_used, shortest_pattern
 from modelfactory.spec import difference
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ def lost(family: Family, fields: dict[str, Any], decoder: Decoder, written: Deco
 
 
 def _changes(there: Decoder, here: Decoder) -> tuple[str, ...]:
-    from modelfactory.interchange.family import as_used
-
     used = as_used(there)
     n = max(len(used.blocks), len(here.blocks))
     there, here = (replace(each, blocks=tuple(each.layers())[:n]) for each in (used, here))
@@ -89,8 +88,6 @@ def _evened(decoder: Decoder) -> Iterator[Decoder]:
 
     Each of the first values has its turn, so that none is taken for the usual one.
     """
-    from modelfactory.interchange.family import shortest_pattern
-
     firsts = range(min(len(decoder.blocks), MOST_VALUES))
     patterns = [
         [_evened_block(block, decoder, names, n) for block in decoder.blocks]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from modelfactory.errors import SpecError
-from modelfactory.spec import require
+from modelfactory.spec import checked_value, collecting, require
 
 SMALLEST, LARGEST = 1e-6, 1e6
 """Of factors and bounds: far beyond what models have, far within what float32 and bfloat16 hold."""
@@ -20,9 +19,11 @@ def require_whole(family: str, **sizes: object) -> None:
 
     A function, unlike a spec, has nobody else to look at what it is given.
     """
-    for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool):
-            raise SpecError(place=f"{family}.{name}", found=repr(size), wanted="a whole number", remedy="")
+    with collecting() as faults:
+        for name, size in sizes.items():
+            checked_value(size, int, f"{family}.{name}")
+    if faults:
+        raise faults[0]
 
 
 def require_scale(place: str, value: float) -> None:

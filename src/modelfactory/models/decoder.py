@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from itertools import repeat
+from typing import TYPE_CHECKING, Literal, cast
 
 from modelfactory.models.architecture import Layer, Norm
 from modelfactory.models.checks import require_positive, require_scale
@@ -136,6 +137,11 @@ class Decoder:
     def layers(self) -> Iterator[Block]:
         """Yield the block of each layer, the first one first."""
         return (self.blocks[n % len(self.blocks)] for n in range(self.n_layers))
+
+    def depths(self) -> Iterator[Block]:
+        """Yield the block of each depth that predicts further tokens."""
+        further = self.multi_token
+        return repeat(cast("Block", further.block), further.n_extra) if further is not None else iter(())
 
     def n_parameters(self, vocab_size: int) -> int:
         """Return how many numbers are trained; a tied head counts once."""

@@ -114,7 +114,7 @@ def _chat_faults(
         try:
             found |= {path: pin_file(path, cache) for path in chat_files(dataset, tokenizer).values()}
         except InvalidInput as error:
-            yield from (in_experiments(each, list(names), n_experiments) for each in flattened(error))
+            yield from _named(error, names, n_experiments)
 
 
 def _dataset_faults(
@@ -126,7 +126,12 @@ def _dataset_faults(
             try:
                 check_dataset(dataset, [found[source] for source in dataset.sources])
             except InvalidInput as error:
-                yield from (in_experiments(each, list(names), n_experiments) for each in flattened(error))
+                yield from _named(error, names, n_experiments)
+
+
+def _named(error: InvalidInput, names: Names, n_experiments: int) -> Iterator[InvalidInput]:
+    """Yield each fault with the experiments it is in."""
+    return (in_experiments(each, list(names), n_experiments) for each in flattened(error))
 
 
 def _by_dataset(experiments: Sequence[Experiment]) -> dict[Dataset, Names]:

@@ -117,8 +117,8 @@ def copy_bytes(model: Decoder, optimizer: Optimizer) -> int:
     """
     n_parameters = model.n_parameters(VOCAB_SIZE)
     wide = sum(rows + columns for rows, columns in hidden_shapes(model))
-    n_further = 0 if model.multi_token is None else model.multi_token.n_extra
-    watched = 2 * len(KINDS) * (model.n_layers + n_further) * model.d_model
+    n_blocks = model.n_layers + len(tuple(model.depths()))
+    watched = 2 * len(KINDS) * n_blocks * model.d_model
     state = optimizer_bytes(optimizer, model, VOCAB_SIZE)
     return 8 * n_parameters + state + 4 * N_TOKENS * (4 * wide + watched)
 

@@ -146,10 +146,8 @@ class _Estimate:
         parameters, gradients, optimizer = (
             int(share * each) for each in (parameters, gradients, self.optimizer)
         )
-        casts, gathered = (
-            self.held.cast_bytes(self.how, self.n_vocabulary),
-            self.held.gathered_bytes(self.how),
-        )
+        casts = self.held.cast_bytes(self.how, self.n_vocabulary)
+        gathered = self.held.gathered_bytes(self.how)
         activations = int(n_tokens * (self._bytes(self.kept) + _TOKEN_BYTES))
         layer = int(n_tokens * self._bytes(self.once))
         head = 4 * self.n_vocabulary
@@ -192,9 +190,7 @@ def _blocks(model: Architecture, tensor: int) -> list[_Pieces]:
     """Return those of all layers, and of the depths that predict further tokens, which are never divided."""
     if not isinstance(model, Decoder):
         return []
-    further = model.multi_token
-    depths = [] if further is None else [cast("Block", further.block)] * further.n_extra
-    every = [*((block, tensor) for block in model.layers()), *((block, 1) for block in depths)]
+    every = [*((block, tensor) for block in model.layers()), *((block, 1) for block in model.depths())]
     return [
         _Pieces(block, (piece_of(block.mixer, size), piece_of(block.feed_forward, size)))
         for block, size in every

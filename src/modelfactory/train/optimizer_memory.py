@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from modelfactory.models import (
     Attention,
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from modelfactory.models import Architecture, Layer
-    from modelfactory.models.decoder import Block
     from modelfactory.train.optimizers import Optimizer
 
 _ADAM = 8
@@ -59,8 +58,7 @@ def hidden_shapes(model: Architecture) -> Iterator[tuple[int, int]]:
     """
     if not isinstance(model, Decoder):
         return
-    further = model.multi_token
-    depths = [] if further is None else [cast("Block", further.block)] * further.n_extra
+    depths = tuple(model.depths())
     yield from [(model.d_model, 2 * model.d_model)] * len(depths)
     for block in (*model.layers(), *depths):
         for layer in (block.mixer, block.feed_forward):

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from modelfactory.interchange.families.shared import decoder_pairings, size_fields, size_options
-from modelfactory.interchange.family import Family, shortest_pattern
+from modelfactory.interchange.family import Family
+from modelfactory.interchange.used import shortest_pattern
 from modelfactory.models import Attention, Decoder, GatedFeedForward, Gemma2, RMSNorm
 
 if TYPE_CHECKING:
