@@ -144,6 +144,17 @@ def test_the_same_from_python(folder: Path, workspace: str) -> None:
         chat.prompt([*messages, {"role": "assistant", "content": "x"}])
 
 
+@pytest.mark.parametrize(("option", "value"), [("--min-p", "0.1"), ("--repetition-penalty", "0")])
+def test_settings_without_effect_are_refused(
+    option: str, value: str, workspace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sample", "chat", ASKED, "--temperature", "0", option, value, "--workspace", workspace]
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"Sampling.{option[2:].replace('-', '_')}: found {float(value)}")
+
+
 @pytest.mark.parametrize("more", [(), ("--chat",)])
 def test_a_layer_that_raises_is_told_on_a_line_of_its_own(
     more: tuple[str, ...], workspace: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

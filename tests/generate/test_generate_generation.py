@@ -60,7 +60,9 @@ def test_the_cache_changes_nothing(
 def test_generation_does_not_depend_on_the_batch(
     model_with: Callable[..., LanguageModel], temperature: float
 ) -> None:
-    sampling = Sampling(max_new_tokens=12, temperature=temperature, top_k=50, top_p=0.95, seed=1)
+    drawn: dict[str, Any] = {"top_k": 50, "top_p": 0.95, "min_p": 0.02} if temperature else {}
+    options = {**drawn, "temperature": temperature, "repetition_penalty": 1.3}
+    sampling = Sampling(max_new_tokens=12, seed=1, **options)
     prompts = [word * n for n, word in enumerate(["x", "ab", "c d", "ef"] * 5)]
     alone, together = model_with(batch_tokens=1), model_with(batch_tokens=100_000)
     assert alone.generate(prompts, sampling) == together.generate(prompts, sampling)
@@ -195,11 +197,22 @@ LOGITS = [math.log(share) for share in (0.1, 0.4, 0.2, 0.3)]
         ({"temperature": 1.0, "top_p": 0.39}, [0, 1, 0, 0]),
         ({"temperature": 1.0, "top_p": 0.6}, [0, 4 / 7, 0, 3 / 7]),
         ({"temperature": 1.0, "top_k": 3, "top_p": 0.8}, [0, 4 / 9, 2 / 9, 3 / 9]),
+        ({"temperature": 1.0, "min_p": 0.49}, [0, 4 / 9, 2 / 9, 3 / 9]),
+        ({"temperature": 0.5, "min_p": 0.49}, [0, 16 / 25, 0, 9 / 25]),  # after the temperature
+        ({"temperature": 1.0, "min_p": 1.0}, [0, 1, 0, 0]),
         ({"temperature": 1e-6}, [0, 1, 0, 0]),
     ],
 )
 def test_draws_follow_the_distribution(options: dict[str, Any], expected: list[float]) -> None:
     assert shares(Sampling(max_new_tokens=1, **options), LOGITS) == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_penalty_without_bound_never_repeats(model: LanguageModel) -> None:
+    """Nothing of the prompt comes again, nor of what was made; the start of every sequence may."""
+    (made,) = model.generate(["abcdef"], Sampling(max_new_tokens=15, repetition_penalty=1e9))
+    (other,) = model.generate(["abcdef"], Sampling(max_new_tokens=15))
+    assert len({*made.ids, *b"abcdef"}) == len(made.ids) + 6
+    assert len({*other.ids, *b"abcdef"}) < len(other.ids) + 6
 
 
 def test_greedy_takes_the_smallest_of_equals() -> None:
@@ -212,6 +225,13 @@ def test_greedy_takes_the_smallest_of_equals() -> None:
         ({"max_new_tokens": 0}, "Sampling.max_new_tokens: found 0, wanted at least 1"),
         ({"temperature": -1}, "Sampling.temperature"),
         ({"top_p": 0}, "Sampling.top_p"),
+        ({"temperature": 1.0, "min_p": 1.1}, "Sampling.min_p: found 1.1, wanted a share from 0 to 1"),
+        ({"min_p": 0.1}, "Sampling.min_p: found 0.1, wanted none at temperature 0"),
+        ({"top_k": 5}, "Sampling.top_k: found 5, wanted none at temperature 0"),
+        ({"top_p": 0.9}, "Sampling.top_p: found 0.9, wanted none at temperature 0"),
+        ({"repetition_penalty": 0.0}, "Sampling.repetition_penalty: found 0.0"),
+        ({"repetition_penalty": math.inf}, "Sampling.repetition_penalty"),
+        ({"repetition_penalty": math.nan}, "Sampling.repetition_penalty"),
         ({"top_k": -1}, "Sampling.top_k"),
         ({"stops": ("",)}, "Sampling.stops"),
         ({"stop_pattern": "("}, "Sampling.stop_pattern"),

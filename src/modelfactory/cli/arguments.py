@@ -135,6 +135,18 @@ def _add_inspecting(verbs: argparse._SubParsersAction[Parser]) -> None:
     sample.add_argument(
         "--top-p", type=float, default=1.0, help="draw from the likeliest tokens of this mass"
     )
+    sample.add_argument(
+        "--min-p",
+        type=float,
+        default=0.0,
+        help="draw from tokens this times as likely as the likeliest; 0: all",
+    )
+    sample.add_argument(
+        "--repetition-penalty",
+        type=float,
+        default=1.0,
+        help="above 1: make tokens that the text already holds less likely",
+    )
     sample.add_argument("--seed", type=int, default=0)
     import_ = _verb(verbs, "import", interchange.import_, "keep a model from elsewhere as if trained here")
     interchange.add_import_options(import_)

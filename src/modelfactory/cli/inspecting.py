@@ -223,15 +223,17 @@ def _written(prompt: str, pieces: Any) -> str:
 def _stream(arguments: argparse.Namespace, checkpoint: Path, tokenizer: Path, prompt: str) -> Any:
     from modelfactory.generate import Sampling, load_chat, load_language_model
 
-    chat = load_chat(checkpoint, tokenizer) if arguments.chat else None  # refuses before weights are read
-    model = load_language_model(checkpoint, tokenizer)
     sampling = Sampling(
         max_new_tokens=arguments.max_new_tokens,
         temperature=arguments.temperature,
         top_k=arguments.top_k,
         top_p=arguments.top_p,
+        min_p=arguments.min_p,
+        repetition_penalty=arguments.repetition_penalty,
         seed=arguments.seed,
     )
+    chat = load_chat(checkpoint, tokenizer) if arguments.chat else None  # refuses before weights are read
+    model = load_language_model(checkpoint, tokenizer)
     if chat is None:
         return model.stream(prompt, sampling)
     system = [] if arguments.system is None else [{"role": "system", "content": arguments.system}]

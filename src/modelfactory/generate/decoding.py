@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from modelfactory.generate.choosing import choose
+from modelfactory.generate.choosing import choose, penalised
 from modelfactory.generate.quiet import logits_of, quiet
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ class Decoding:
         if uniform_BN is not None:
             drawn = [min(n_known - self._n_prompt[row], uniform_BN.shape[1] - 1) for row in rows]
             uniform_R = uniform_BN[rows, drawn]
-        picked = choose(self._logits_BV[rows].cpu(), self._sampling, uniform_R).tolist()
+        said = [self._lines[row][1:] for row in rows]
+        logits_RV = penalised(self._logits_BV[rows].cpu(), self._sampling.repetition_penalty, said)
+        picked = choose(logits_RV, self._sampling, uniform_R).tolist()
         for row, token in zip(rows, picked, strict=True):
             self._lines[row].append(token)
         return dict(zip(rows, picked, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 
@@ -21,6 +22,14 @@ class Sampling:
     """Only the k most probable tokens may be drawn; 0: all."""
     top_p: float = 1.0
     """Only the most probable tokens that together reach this share may be drawn; 1: all."""
+    min_p: float = 0.0
+    """Only tokens at least this times as probable as the best one may be drawn; 0: all.
+    Nguyen et al. 2024, arXiv 2407.01082, section 3."""
+    repetition_penalty: float = 1.0
+    """Logits of tokens that the prompt or the completion holds are divided by this where above 0, multiplied
+    below; 1: none. Before the temperature. Keskar et al. 2019, arXiv 1909.05858, section 4.1, as transformers
+    has it; there logits below 0 are divided too, which would reward them. The token that every sequence
+    starts with does not count: it is mostly the one that ends texts."""
     seed: int = 0
     """With the number of the prompt in its list, determines every draw."""
     stops: tuple[str, ...] = ()
@@ -44,6 +53,20 @@ class Sampling:
             found=self.top_p,
             wanted="a share above 0, at most 1",
         )
+        require(
+            0 <= self.min_p <= 1,
+            place="Sampling.min_p",
+            found=self.min_p,
+            wanted="a share from 0 to 1",
+        )
+        require(
+            0 < self.repetition_penalty < math.inf,
+            place="Sampling.repetition_penalty",
+            found=self.repetition_penalty,
+            wanted="a finite number above 0",
+            remedy="1 penalises nothing; 1.2 is the value of its authors.",
+        )
+        self._refuse_without_effect()
         require("" not in self.stops, place="Sampling.stops", found=self.stops, wanted="no empty string")
         require(
             _is_pattern(self.stop_pattern),
@@ -51,6 +74,17 @@ class Sampling:
             found=self.stop_pattern,
             wanted="a regular expression",
         )
+
+    def _refuse_without_effect(self) -> None:
+        """Where the best token is taken, none is kept out."""
+        for name, nothing in (("top_k", 0), ("top_p", 1.0), ("min_p", 0.0)):
+            require(
+                self.temperature != 0 or getattr(self, name) == nothing,
+                place=f"Sampling.{name}",
+                found=getattr(self, name),
+                wanted="none at temperature 0, which always takes the most probable token",
+                remedy="Give a temperature above 0, or leave it out.",
+            )
 
     def draw_seed(self, number: int) -> int:
         """Return the seed of prompt `number`: independent streams, the same in any batch."""
