@@ -22,7 +22,7 @@ setup: $(DONE) system-packages  ## make .venv and install everything into it
 $(DONE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV): some minutes, about 2 GB ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,reference,pages,optimizers]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,reference,pages,optimizers,harness]'
 	touch $@
 
 system-packages:
