@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from modelfactory.verdict import Measure, Outcomes, compare, holm, mean_squares
+from modelfactory.verdict import McNemar, Measure, Outcomes, benjamini_hochberg, compare, holm, mean_squares
 from modelfactory.verdict.variance import cluster_scores, own_noise
 
 multitest = pytest.importorskip("statsmodels.stats.multitest", reason="statsmodels is not installed")
+contingency = pytest.importorskip(
+    "statsmodels.stats.contingency_tables", reason="statsmodels is not installed"
+)
 ols = pytest.importorskip("statsmodels.formula.api", reason="statsmodels is not installed").ols
 pandas = pytest.importorskip("pandas", reason="statsmodels is not installed")
 anova_lm = pytest.importorskip("statsmodels.stats.anova", reason="statsmodels is not installed").anova_lm
@@ -73,6 +76,21 @@ def test_pooled_seed_noise_is_the_residual_of_randomised_blocks() -> None:
 @settings(max_examples=30, deadline=None)
 def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
     assert holm(p_values) == pytest.approx(multitest.multipletests(p_values, method="holm")[1].tolist())
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+@settings(max_examples=30, deadline=None)
+def test_benjamini_hochberg_is_that_of_statsmodels_and_scipy(p_values: list[float]) -> None:
+    ours = benjamini_hochberg(p_values)
+    assert ours == pytest.approx(multitest.multipletests(p_values, method="fdr_bh")[1].tolist())
+    assert ours == pytest.approx(stats.false_discovery_control(p_values).tolist())
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+@settings(max_examples=50, deadline=None)
+def test_mcnemar_is_that_of_statsmodels(only_a: int, only_b: int) -> None:
+    theirs = contingency.mcnemar([[7, only_a], [only_b, 5]], exact=True).pvalue
+    assert McNemar(only_baseline=only_a, only_variant=only_b).p_value == pytest.approx(theirs, rel=1e-9)
 
 
 def test_the_variance_of_a_ratio_is_the_linearised_one() -> None:

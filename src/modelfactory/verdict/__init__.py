@@ -4,9 +4,10 @@ Works on tables of outcomes, not on the store; imports no torch.
 """
 
 from modelfactory.verdict.compare import compare
-from modelfactory.verdict.correction import holm
+from modelfactory.verdict.correction import Correction, benjamini_hochberg, holm
 from modelfactory.verdict.estimate import Estimate, estimate
 from modelfactory.verdict.finding import Conclusion, Finding
+from modelfactory.verdict.mcnemar import McNemar, mcnemar
 from modelfactory.verdict.measure import Measure, Pair
 from modelfactory.verdict.outcomes import Outcome, Outcomes
 from modelfactory.verdict.power import detectable_difference
@@ -15,18 +16,22 @@ from modelfactory.verdict.variance import MeanSquares, Noise, mean_squares
 
 __all__ = [
     "Conclusion",
+    "Correction",
     "Estimate",
     "Finding",
+    "McNemar",
     "MeanSquares",
     "Measure",
     "Noise",
     "Outcome",
     "Outcomes",
     "Pair",
+    "benjamini_hochberg",
     "compare",
     "detectable_difference",
     "estimate",
     "headlines",
     "holm",
+    "mcnemar",
     "mean_squares",
 ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from modelfactory.errors import InvalidInput, closest, listed
-from modelfactory.verdict.correction import holm
+from modelfactory.verdict.correction import Correction, adjusted
 from modelfactory.verdict.finding import Conclusion, Finding
 from modelfactory.verdict.grid import make_grid
 from modelfactory.verdict.paired import Paired, pair_up
@@ -32,6 +32,7 @@ def compare(
     alpha: float = 0.05,
     power: float = 0.8,
     step: int | None = None,
+    correction: Correction = "holm",
 ) -> list[Finding]:
     """Compare each pair on each measure that both have outcomes of.
 
@@ -42,14 +43,18 @@ def compare(
         outcomes: of all variants of the study, also those not compared: they tell the seed noise.
         comparisons: pairs of variants, anything with `baseline` and `variant`.
         measures: what to compare on.
-        alpha: chance of any false better or worse among all findings.
+        alpha: chance of any false better or worse among all findings; with "benjamini-hochberg" the expected
+            share of false ones among those called better or worse.
         power: that `seeds_needed` is for.
         step: compare checkpoints of this step; by default each variant's last.
+        correction: for the number of comparisons.
 
     Raises:
-        InvalidInput: an unknown variant, two sides without a common task or item, or a level outside 0..1.
+        InvalidInput: an unknown variant, two sides without a common task or item, a level outside 0..1,
+            or an unknown correction.
     """
     _check(outcomes, comparisons, alpha, power)
+    _check_correction(correction)
     paired: list[tuple[Pair, Measure, Paired]] = []
     for measure in measures:
         grid = make_grid(outcomes, measure, step)
@@ -57,13 +62,15 @@ def compare(
         found = [(pair, pair_up(grid, pair, pooled)) for pair in comparisons]
         paired += [(pair, measure, summed) for pair, summed in found if summed is not None]
     _refuse_untested(comparisons, paired)
-    return _concluded(paired, alpha, power)
+    return _concluded(paired, alpha, power, correction)
 
 
-def _concluded(paired: Sequence[tuple[Pair, Measure, Paired]], alpha: float, power: float) -> list[Finding]:
+def _concluded(
+    paired: Sequence[tuple[Pair, Measure, Paired]], alpha: float, power: float, correction: Correction
+) -> list[Finding]:
     p_values = [_p_value(one) for _, _, one in paired]
     p_equivalence = [_p_equivalence(one, measure) for _, measure, one in paired]
-    corrected, equivalent = _corrected(p_values), _corrected(p_equivalence)
+    corrected, equivalent = _corrected(p_values, correction), _corrected(p_equivalence, correction)
     n = max(sum(p is not None for p in p_values), 1)
     findings = []
     for (pair, measure, one), p, p_holm, p_equal in zip(paired, p_values, corrected, equivalent, strict=True):
@@ -95,6 +102,8 @@ def _concluded(paired: Sequence[tuple[Pair, Measure, Paired]], alpha: float, pow
             sentence="",
             model=one.model,
             notes=one.notes,
+            correction=correction,
+            mcnemar=one.mcnemar,
         )
         findings.append(replace(finding, sentence=sentence(finding, need)))
     return findings
@@ -115,9 +124,9 @@ def _p_equivalence(one: Paired, measure: Measure) -> float | None:
     return one_sided if inside > 0 else 1.0 - one_sided
 
 
-def _corrected(p_values: Sequence[float | None]) -> list[float | None]:
-    adjusted = iter(holm([p for p in p_values if p is not None]))
-    return [None if p is None else next(adjusted) for p in p_values]
+def _corrected(p_values: Sequence[float | None], correction: Correction) -> list[float | None]:
+    raised = iter(adjusted([p for p in p_values if p is not None], correction))
+    return [None if p is None else next(raised) for p in p_values]
 
 
 def _conclusion(
@@ -172,6 +181,17 @@ def _check(outcomes: Outcomes, comparisons: Sequence[Pair], alpha: float, power:
                 wanted="two variants",
                 remedy="Leave it out.",
             )
+
+
+def _check_correction(correction: str) -> None:
+    known = get_args(Correction)
+    if correction not in known:
+        raise InvalidInput(
+            place="correction",
+            found=repr(correction),
+            wanted=" or ".join(known),
+            remedy=closest(correction, known),
+        )
 
 
 def _check_known(side: str, name: str, known: Sequence[str]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from modelfactory.verdict.correction import Correction
+from modelfactory.verdict.mcnemar import McNemar
 from modelfactory.verdict.measure import Measure
 
 Conclusion = Literal["better", "worse", "no difference", "cannot tell"]
@@ -38,9 +40,9 @@ class Finding:
     p_value: float | None
     """Of no difference, two-sided; None where seed noise is not known."""
     p_corrected: float | None
-    """By Holm's rule over the comparisons made."""
+    """By `correction` over the comparisons made."""
     p_equivalence: float | None
-    """That the difference is as large as the margin (two one-sided tests), Holm-corrected too."""
+    """That the difference is as large as the margin (two one-sided tests), corrected alike."""
     alpha: float
     """Level of the test."""
     power: float
@@ -65,6 +67,10 @@ class Finding:
     """The statistical model, in words."""
     notes: tuple[str, ...] = ()
     """What was left out of the comparison, and why."""
+    correction: Correction = "holm"
+    """How p-values are corrected for the number of comparisons."""
+    mcnemar: McNemar | None = None
+    """Exact test of two single-seed runs, right or wrong by item: item noise only, no verdict on training."""
 
     @property
     def verdict(self) -> str:
@@ -92,6 +98,8 @@ class Finding:
             "p_value": self.p_value,
             "p_corrected": self.p_corrected,
             "p_equivalence": self.p_equivalence,
+            "p_items_only": None if self.mcnemar is None else self.mcnemar.p_value,
+            "correction": self.correction,
             "n_comparisons": self.n_comparisons,
             "n_seeds": self.n_seeds,
             "n_items": self.n_items,

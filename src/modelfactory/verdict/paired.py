@@ -9,6 +9,7 @@ import numpy as np
 
 from modelfactory.errors import InvalidInput
 from modelfactory.verdict.finding import Covers
+from modelfactory.verdict.mcnemar import McNemar, mcnemar
 from modelfactory.verdict.seeds import PooledNoise, SeedNoise, choose
 from modelfactory.verdict.variance import MeanSquares, Noise, item_variance, mean_squares
 
@@ -90,6 +91,8 @@ class Paired:
     """In words."""
     notes: tuple[str, ...]
     """What was left out."""
+    mcnemar: McNemar | None = None
+    """Of two single-seed runs on right-or-wrong items."""
 
     @property
     def difference(self) -> float:
@@ -144,6 +147,7 @@ def _summed_up(
         covers="nothing" if noise is None else "items only" if seeds is None else "seeds and items",
         model=_model(squares, seeds),
         notes=notes,
+        mcnemar=mcnemar(grid.values[rows][:, items], grid.weights[rows][:, items], grid.clusters[items]),
     )
 
 

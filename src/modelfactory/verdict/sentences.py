@@ -70,8 +70,10 @@ def _p(finding: Finding) -> str:
 
 
 def _after(finding: Finding) -> str:
-    many = finding.n_comparisons > 1
-    return f", corrected for {finding.n_comparisons} comparisons" if many else ""
+    if finding.n_comparisons == 1:
+        return ""
+    rate = " by false discovery rate" if finding.correction == "benjamini-hochberg" else ""
+    return f", corrected for {finding.n_comparisons} comparisons{rate}"
 
 
 def _reservations(finding: Finding) -> list[str]:
@@ -84,6 +86,7 @@ def _reservations(finding: Finding) -> list[str]:
     elif finding.n_seeds == 1 and finding.covers == "seeds and items":
         said.append(f"Only one seed is paired; seed noise is taken {SOURCE}.")
     said += _about_p(finding)
+    said += _about_items(finding)
     if 1 < finding.n_clusters < FEW_CLUSTERS:
         said.append(f"Only {finding.n_clusters} independent items: the noise between items is poorly known.")
     return said
@@ -91,6 +94,16 @@ def _reservations(finding: Finding) -> list[str]:
 
 def _single(finding: Finding) -> str:
     return "Only one seed is paired" if finding.n_seeds == 1 else "Few seeds are paired"
+
+
+def _about_items(finding: Finding) -> list[str]:
+    found = finding.mcnemar
+    if found is None:
+        return []
+    differ = count_text(found.n_differ, "item")
+    sides = f"{found.only_variant:,} were right with {finding.variant} alone and {found.only_baseline:,}"
+    test = f"exact McNemar test, {p_text(found.p_value)}: noise of items only, nothing about another seed"
+    return [f"Of {differ} that came out differently, {sides} with {finding.baseline} alone ({test})."]
 
 
 def _about_p(finding: Finding) -> list[str]:
