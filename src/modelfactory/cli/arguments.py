@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import shtab
 
-from modelfactory.cli import coordinates, inspecting, interchange, planning, running, upkeep
+from modelfactory.cli import comparing, coordinates, inspecting, interchange, planning, running, upkeep
 from modelfactory.cli.words import Parser
 
 if TYPE_CHECKING:
@@ -94,9 +94,13 @@ def _add_running(verbs: argparse._SubParsersAction[Parser]) -> None:
         verbs, "demo", running.demo, "run the first question on the sources of Python's standard library"
     )
     _add_run_options(demo)
-    compare = _verb(verbs, "compare", running.compare, "give the verdict on what is stored")
-    _add_file(compare)
-    compare.add_argument("--step", type=int, help="compare the checkpoints of this step (default: the last)")
+    compare = _verb(
+        verbs,
+        "compare",
+        comparing.compare,
+        "give the verdict on what is stored, or rank any runs",
+    )
+    comparing.add_options(compare)
     report = _verb(verbs, "report", running.report, "write the report on what is stored, one HTML file")
     _add_file(report)
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="default: report.html")
