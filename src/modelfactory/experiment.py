@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from modelfactory.data import holds_chats
 from modelfactory.errors import ExperimentError, InvalidInput, SpecError, closest
 from modelfactory.evaluate import Task
-from modelfactory.evaluate.task import reads_chats
+from modelfactory.evaluate.item_files import item_files
+from modelfactory.evaluate.task import dataset_of, reads_chats
 from modelfactory.models import Architecture
 from modelfactory.spec import check_types, identity_json, require
 from modelfactory.tokens import BPE, Mixture, Part, TokenizerFile
@@ -57,7 +58,7 @@ class Experiment:
         found = [part.dataset for part in self.mixture.parts]
         if isinstance(self.tokenizer, BPE):
             found.append(self.tokenizer.dataset)
-        found.extend(task.dataset for task in self.evaluations)
+        found.extend(dataset for task in self.evaluations if (dataset := dataset_of(task)) is not None)
         return tuple(dict.fromkeys(found))
 
     def _faults(self) -> Iterator[InvalidInput]:
@@ -101,6 +102,14 @@ class Experiment:
                 wanted="one name for each task",
                 remedy="Give one of them another `name`.",
             )
+        for task in self.evaluations:
+            if dataset_of(task) is None and not item_files(task):
+                yield ExperimentError(
+                    place=f"{self.name}: evaluations.{task.name}",
+                    found="a task that asks about nothing",
+                    wanted="`dataset`, held-out documents, or `item_files`, files of questions",
+                    remedy="Declare one of the two as a field or a property of the task.",
+                )
 
     def _trained_on(self) -> tuple[Part, ...]:
         """Return the parts of its own mixture, and of those that its start was trained on."""
@@ -115,7 +124,9 @@ class Experiment:
         """Refuse an evaluation on documents that training may read as well."""
         for task in self.evaluations:
             for part in self._trained_on():
-                judged, trained = task.dataset, part.dataset
+                judged, trained = dataset_of(task), part.dataset
+                if judged is None:
+                    continue
                 if set(judged.sources) & set(trained.sources) and not disjoint(judged, trained):
                     yield ExperimentError(
                         place=f"{self.name}: evaluations.{task.name}.dataset",
@@ -128,7 +139,8 @@ class Experiment:
     def _chat_faults(self) -> Iterator[InvalidInput]:
         """Refuse to read conversations as plain text: they are JSON there, which nobody means."""
         texts = [task for task in self.evaluations if not reads_chats(task)]
-        read = {f"evaluations.{task.name}.dataset": task.dataset for task in texts}
+        found = {f"evaluations.{task.name}.dataset": dataset_of(task) for task in texts}
+        read = {place: dataset for place, dataset in found.items() if dataset is not None}
         if isinstance(self.tokenizer, BPE):
             read["tokenizer.dataset"] = self.tokenizer.dataset
         for place, dataset in read.items():

@@ -1,8 +1,8 @@
 """Tasks that ask a checkpoint questions about held-out documents, and keep the outcome of every item.
 
-A task is a spec that follows `Task`: `prepare` makes its items from documents (the same for every
-checkpoint), `answer` asks a `generate.LanguageModel`. A task of your own needs no registration. `stage.run`
-is the stage of one checkpoint x task. Nothing here imports torch before a model is asked.
+A task is a spec that follows `Task`: `prepare` makes its items from documents or from item files (the same
+for every checkpoint), `answer` asks a `generate.LanguageModel`. A task of your own needs no registration.
+`stage.run` is the stage of one checkpoint x task. Nothing here imports torch before a model is asked.
 """
 
 from modelfactory.evaluate.answer_loss import AnswerLoss
@@ -10,6 +10,8 @@ from modelfactory.evaluate.bits_per_byte import BitsPerByte
 from modelfactory.evaluate.complete_function import CompleteFunction
 from modelfactory.evaluate.documents import Document
 from modelfactory.evaluate.estimate import Estimate, estimate
+from modelfactory.evaluate.item_files import ItemFile, Row
+from modelfactory.evaluate.multiple_choice import MultipleChoice
 from modelfactory.evaluate.next_line import NextLine
 from modelfactory.evaluate.task import Answers, Evaluate, ItemOutcome, Prepared, Task
 
@@ -21,9 +23,12 @@ __all__ = [
     "Document",
     "Estimate",
     "Evaluate",
+    "ItemFile",
     "ItemOutcome",
+    "MultipleChoice",
     "NextLine",
     "Prepared",
+    "Row",
     "Task",
     "estimate",
 ]

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import Stopped
 from modelfactory.evaluate.documents import held_out
+from modelfactory.evaluate.item_files import checked_rows, item_files
 from modelfactory.evaluate.results import write_results
 from modelfactory.evaluate.task import reads_chats
 from modelfactory.generate.loading import load_language_model
 from modelfactory.spec import identity_json
 from modelfactory.stage import OBSERVED, Progress, Site
 from modelfactory.tokens.chat_files import CONFIG, TEMPLATE
+from modelfactory.tokens.pinned import pinned_content
 from modelfactory.tokens.shard_stage import chat_encoder
 from modelfactory.tokens.threads import tokenizer_threads
 from modelfactory.tokens.tokenizer import Tokenizer, load_tokenizer
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from modelfactory.evaluate.item_files import Row
     from modelfactory.evaluate.task import Evaluate, Prepared, Task
     from modelfactory.generate.language_model import LanguageModel
 
@@ -41,7 +44,8 @@ def run(spec: Evaluate, inputs: Mapping[str, Path], output_dir: Path, site: Site
     Args:
         spec: the task.
         inputs: directories of the stages `checkpoint`, `tokenizer` and `documents`; of a task that reads
-            conversations also the pins of `tokens.chat_files`.
+            conversations also the pins of `tokens.chat_files`; of one with item files their pins, by name,
+            in place of `documents`.
         output_dir: exists and is empty.
         site: lake, threads, progress.
 
@@ -77,16 +81,24 @@ def prepared_task(task: Task, inputs: Mapping[str, Path], tokenizer: Tokenizer, 
     """
     kept: dict[str, Prepared] = site.warm.setdefault(WARM, {})
     templates = [(inputs[name]).read_text() for name in (TEMPLATE, CONFIG) if name in inputs]
-    documents = (inputs["documents"] / "documents.json").read_text()
-    key = _key(identity_json(task), documents, tokenizer.to_json(), *templates)
+    files = item_files(task)
+    read = [inputs[name] for name in files] if files else [inputs["documents"] / "documents.json"]
+    sources = [path.read_text(encoding="utf-8") for path in read]
+    key = _key(identity_json(task), *sources, tokenizer.to_json(), *templates)
     prepared = kept.pop(key, None)
     if prepared is None:
         encoder = chat_encoder(tokenizer, inputs) if reads_chats(task) else tokenizer
-        prepared = task.prepare(held_out(inputs["documents"], site.lake), encoder)
+        asked = _rows(task, inputs) if files else held_out(inputs["documents"], site.lake)
+        prepared = task.prepare(asked, encoder)
     kept[key] = prepared  # the last one is the one used last
     while len(kept) > N_WARM:
         del kept[next(iter(kept))]
     return prepared
+
+
+def _rows(task: Task, inputs: Mapping[str, Path]) -> dict[str, tuple[Row, ...]]:
+    """Read the files of questions, as they were pinned."""
+    return {name: checked_rows(task, name, *pinned_content(inputs[name], name)) for name in item_files(task)}
 
 
 def _key(*parts: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -10,7 +10,6 @@ from modelfactory.spec import check_types, require
 
 if TYPE_CHECKING:
     from modelfactory.data.dataset import Dataset
-    from modelfactory.evaluate.documents import Document
     from modelfactory.generate.language_model import LanguageModel
 
 
@@ -50,15 +49,16 @@ class Answers:
 
 
 class Task(Protocol):
-    """A task as a value: a frozen dataclass, checked by `spec.check_types`."""
+    """A task as a value: a frozen dataclass, checked by `spec.check_types`.
+
+    Its items come from one of two places. `dataset`, a `data.Dataset`, is held-out documents, which `prepare`
+    is given. `item_files`, a dict of `ItemFile` by name, is files of questions: then `prepare` is given their
+    rows by those names, and `check_rows(name, rows)`, where a task has it, looks at them when it is planned.
+    """
 
     @property
     def name(self) -> str:
         """Short and stable; unique in an experiment."""
-
-    @property
-    def dataset(self) -> Dataset:
-        """Held-out documents that the items are made from."""
 
     @property
     def primary_metric(self) -> str:
@@ -76,11 +76,11 @@ class Task(Protocol):
     def margin(self) -> float:
         """Differences of the primary metric below this do not matter. Not part of what is computed."""
 
-    def prepare(self, documents: Iterable[Document], tokenizer: Any) -> Prepared:
+    def prepare(self, documents: Any, tokenizer: Any) -> Prepared:
         """Make the items: a function of the documents, whatever their order.
 
         Args:
-            documents: held out.
+            documents: an iterable of held-out `Document`; of a task with `item_files`, their rows by name.
             tokenizer: an `Encoder`; of a task that `reads_chats`, the `ChatEncoder` of its conversations.
 
         Raises:
@@ -100,6 +100,12 @@ class Evaluate:
     def __post_init__(self) -> None:
         """Check types."""
         check_types(self)
+
+
+def dataset_of(task: Task) -> Dataset | None:
+    """Return the documents that a task asks about; None of one that reads files of questions."""
+    found: Dataset | None = getattr(task, "dataset", None)
+    return found
 
 
 def reads_chats(task: Task) -> bool:

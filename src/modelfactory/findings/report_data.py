@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from modelfactory.evaluate.task import dataset_of
 from modelfactory.findings.changes import changes
 from modelfactory.findings.curves import checkpoints, trained_steps
 from modelfactory.findings.models import model_sizes
@@ -169,7 +170,7 @@ def used_for(stage: PlannedStage, users: list[Experiment], n_variants: int) -> s
         return "trained on by all variants"
     if trained:
         return f"trained on by {'; '.join(trained)}"
-    judged = any(task.dataset == stage.spec for e in users for task in e.evaluations)
+    judged = any(dataset_of(task) == stage.spec for e in users for task in e.evaluations)
     return "evaluations" if judged else "the tokenizer"
 
 

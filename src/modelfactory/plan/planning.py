@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import InvalidInput, InvalidInputs
 from modelfactory.evaluate import Evaluate
+from modelfactory.evaluate.item_files import item_files
+from modelfactory.evaluate.task import dataset_of
 from modelfactory.loading import flattened, in_experiments
 from modelfactory.plan.cost import Prices, Way, totals
 from modelfactory.plan.planned import Plan, PlannedStage, stage_id
@@ -222,6 +224,12 @@ class _Graph:
         self.pins |= {pin.digest: pin for pin in found.values()}
         return {name: pin.digest for name, pin in found.items()}
 
+    def _item_pins(self, task: Task) -> dict[str, str]:
+        """Return the pins of the files of questions that a task reads, by input."""
+        found = {name: self._by_source[(task, name)] for name in item_files(task)}
+        self.pins |= {pin.digest: pin for pin in found.values()}
+        return {name: pin.digest for name, pin in found.items()}
+
     def _run_of(
         self, experiment: Run, *, tasks: tuple[Task, ...] = (), until: int | None = None
     ) -> dict[str, str]:
@@ -277,12 +285,11 @@ class _Graph:
     ) -> dict[str, str]:
         found = {}
         for task in tasks:
-            inputs = {
-                "checkpoint": roles[f"train@{step}"],
-                "tokenizer": roles["tokenizer"],
-                "documents": self._documents(task.dataset),
-            }
-            pins = self._chat_pins(task.dataset, tokenizer)
+            inputs = {"checkpoint": roles[f"train@{step}"], "tokenizer": roles["tokenizer"]}
+            pins = self._item_pins(task)
+            if (dataset := dataset_of(task)) is not None:
+                inputs["documents"] = self._documents(dataset)
+                pins |= self._chat_pins(dataset, tokenizer)
             made = self._put("evaluate", f"{task.name} of {label}", Evaluate(task=task), inputs, pins=pins)
             found[f"{task.name}@{step}"] = made
         return found

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.data import MemoryCache, Pin, check_dataset, pin, pin_file
 from modelfactory.errors import InvalidInput, InvalidInputs
+from modelfactory.evaluate.item_files import checked_rows, item_files
+from modelfactory.evaluate.task import dataset_of
 from modelfactory.interchange import ImportedModel
 from modelfactory.loading import flattened, in_experiments
 from modelfactory.plan.starts import import_of, pin_start, pretrained_faults, with_starts
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from modelfactory.data import Dataset, PinCache
+    from modelfactory.evaluate import Task
     from modelfactory.experiment import Experiment
     from modelfactory.tokens import BPE
 
@@ -31,7 +35,8 @@ class PinnedSources:
     """Every source of some experiments, with its content."""
 
     by_source: Mapping[Any, Pin]
-    """A source of a dataset, a TokenizerFile, a Pretrained, or a file of `chat_files` -> its files."""
+    """A source of a dataset, a TokenizerFile, a Pretrained, a file of `chat_files`, or a task and the name of
+    one of its item files -> its files."""
     imports: Mapping[Pretrained, ImportedModel] = field(default_factory=dict)
     """A model that training starts from -> the spec of the stage that imports it."""
 
@@ -97,7 +102,8 @@ def _rendered(experiments: Sequence[Experiment]) -> dict[tuple[Dataset, BPE | To
     """Return each dataset with the tokenizer that its conversations are rendered for, and who asks for it."""
     pairs: dict[tuple[Dataset, BPE | TokenizerFile], Names] = {}
     read = [(part.dataset, each) for each in with_starts(experiments) for part in each.mixture.parts]
-    read += [(task.dataset, each) for each in experiments for task in each.evaluations]
+    judged = [(dataset_of(task), each) for each in experiments for task in each.evaluations]
+    read += [(dataset, each) for dataset, each in judged if dataset is not None]
     for dataset, each in read:
         pairs.setdefault((dataset, each.tokenizer), {})[each.name] = None
     return pairs
@@ -175,7 +181,18 @@ def _asked(experiments: Sequence[Experiment], cache: PinCache) -> dict[Any, _Ask
         if isinstance(start, Pretrained):
             pinned = partial(pin_start, start, cache)
             calls.setdefault(start, _Asked(pinned=pinned, place="training.start")).names[each.name] = None
+        for key in [(task, name) for task in each.evaluations for name in item_files(task)]:
+            asked = _Asked(pinned=partial(_pinned_items, *key, cache), place=f"evaluations.{key[0].name}")
+            calls.setdefault(key, asked).names[each.name] = None
     return calls
+
+
+def _pinned_items(task: Task, name: str, cache: PinCache) -> Pin:
+    """Pin a file of questions, and have the task look at every line: an evaluation comes hours later."""
+    path = Path(item_files(task)[name].path)
+    found = pin_file(path, cache)
+    checked_rows(task, name, path, path.read_bytes())
+    return found
 
 
 def _pinned_tokenizer(tokenizer: TokenizerFile, cache: PinCache) -> Pin:
