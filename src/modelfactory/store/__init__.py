@@ -5,6 +5,7 @@ from modelfactory.store.claims import Claim, Running
 from modelfactory.store.garbage import Garbage
 from modelfactory.store.holder import Holder, this_process
 from modelfactory.store.manifest import FileEntry, Manifest, seal
+from modelfactory.store.names import Promotion, check_name
 from modelfactory.store.record import Edge, NamedExperiment, Record
 from modelfactory.store.store import Store
 from modelfactory.store.verify import Damage
@@ -19,9 +20,11 @@ __all__ = [
     "Manifest",
     "NamedExperiment",
     "PinCache",
+    "Promotion",
     "Record",
     "Running",
     "Store",
+    "check_name",
     "seal",
     "this_process",
 ]

@@ -14,6 +14,7 @@ from modelfactory.store.experiments import Experiments
 from modelfactory.store.garbage import Collector, Garbage
 from modelfactory.store.holder import Holder, this_process
 from modelfactory.store.manifest import Manifest, seal
+from modelfactory.store.names import Names
 from modelfactory.store.publish import Publisher
 from modelfactory.store.records import Records
 from modelfactory.store.settle import settle_all
@@ -59,6 +60,7 @@ class Store:
             clock=clock,
         )
         self.pins = PinCache(database, clock)
+        self.names = Names(database, place, clock)
 
     @classmethod
     def open(
@@ -261,11 +263,12 @@ class Store:
         dropping: Callable[[str, Path], None] | None = None,
         forgotten: Iterable[str] = (),
     ) -> list[Garbage]:
-        """List what no named experiment, kept stage or running process needs; unless `dry_run`, remove it.
+        """List what no name, kept stage or running process needs; unless `dry_run`, remove it.
 
         Experiments whose names are in `forgotten` count for nothing; their names stay.
         """
         names = frozenset(forgotten)
+        keep = keep | {stage for each in self.names.current() for stage in (each.checkpoint, *each.stages)}
         return self._collector.gc(keep, dry_run=dry_run, dropping=dropping, forgotten=names)
 
     def cache_get(self, key: str) -> Any | None:
