@@ -97,10 +97,14 @@ def test_after_a_kill_a_name_stands_for_the_old_or_the_new(bench: Bench) -> None
 
 def test_garbage_collection_leaves_what_a_name_stands_for(bench: Bench) -> None:
     kept, evaluated, other = (bench.fingerprint(n) for n in (1, 2, 3))
+
+    def fill() -> None:
+        with bench.open() as store:
+            for fingerprint in (kept, evaluated, other):
+                bench.publish(store, fingerprint)
+            store.names.move("best", checkpoint=kept, stages=(evaluated,), evidence={}, after=0)
+
+    assert bench.wait(bench.in_child(fill)) == 0  # what a living process made is kept anyway
     with bench.open() as store:
-        for fingerprint in (kept, evaluated, other):
-            bench.publish(store, fingerprint)
-        store.names.move("best", checkpoint=kept, stages=(evaluated,), evidence={}, after=0)
-    with bench.open() as store:  # what a living process made is kept anyway
         store.gc(set(), dry_run=False)
         assert set(store.states([kept, evaluated, other])) == {kept, evaluated}
