@@ -7,10 +7,12 @@ for every checkpoint), `answer` asks a `generate.LanguageModel`. A task of your 
 
 from modelfactory.evaluate.answer_loss import AnswerLoss
 from modelfactory.evaluate.bits_per_byte import BitsPerByte
+from modelfactory.evaluate.cloze import Cloze
 from modelfactory.evaluate.complete_function import CompleteFunction
 from modelfactory.evaluate.documents import Document
 from modelfactory.evaluate.estimate import Estimate, estimate
 from modelfactory.evaluate.item_files import ItemFile, Row
+from modelfactory.evaluate.minimal_pairs import MinimalPairs
 from modelfactory.evaluate.multiple_choice import MultipleChoice
 from modelfactory.evaluate.next_line import NextLine
 from modelfactory.evaluate.task import Answers, Evaluate, ItemOutcome, Prepared, Task
@@ -19,12 +21,14 @@ __all__ = [
     "AnswerLoss",
     "Answers",
     "BitsPerByte",
+    "Cloze",
     "CompleteFunction",
     "Document",
     "Estimate",
     "Evaluate",
     "ItemFile",
     "ItemOutcome",
+    "MinimalPairs",
     "MultipleChoice",
     "NextLine",
     "Prepared",
