@@ -30,9 +30,10 @@ class _Item(NamedTuple):
 class Cloze:
     """Whether a model would write, greedily, the text that ends a passage.
 
-    The question of LAMBADA (Paperno et al. 2016, arXiv:1606.06031). An item is right if each token
-    of the ending is the most probable one after all before it, as in lm-evaluation-harness. Its log-likelihood is kept as well; `perplexity` among the facts is
-    exp(-mean log-likelihood of an ending), that of its `lambada_openai`.
+    The question of LAMBADA (Paperno et al. 2016, arXiv:1606.06031). An item is right if each token of the
+    ending is the most probable one after all before it, as in lm-evaluation-harness. Its log-likelihood is
+    kept as well; `perplexity` among the facts is exp(-mean log-likelihood of an ending), that of its
+    `lambada_openai`.
     """
 
     items: ItemFile

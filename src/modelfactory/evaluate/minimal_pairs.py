@@ -29,8 +29,9 @@ class _Item(NamedTuple):
 class MinimalPairs:
     """Whether the right sentence of a pair is likelier than the wrong one.
 
-    The question of BLiMP (Warstadt et al. 2020, arXiv:1912.00582). Compared are the
-    log-likelihoods of the whole sentences, first tokens included, not divided by any length. Two that are equal count as wrong. Chance is one half.
+    The question of BLiMP (Warstadt et al. 2020, arXiv:1912.00582). Compared are the log-likelihoods of the
+    whole sentences, first tokens included, not divided by any length. Two that are equal count as wrong.
+    Chance is one half.
     """
 
     items: ItemFile
