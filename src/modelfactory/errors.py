@@ -8,6 +8,7 @@ FactoryError
 │   ├── SourceError         a file or folder that documents or tokenizers come from
 │   ├── WorkspaceError      the folder the factory keeps its state in
 │   ├── CommandError        words on the command line
+│   ├── SandboxMissing      code of a model cannot be executed safely on this machine
 │   └── InvalidInputs       several of the above at once
 └── WorkFailed              the input was good, the work was not; exit code 1, but for the two marked
     ├── StageFailed         a stage raised, was killed, or ran out of memory
@@ -97,6 +98,10 @@ class WorkspaceError(InvalidInput):
 
 class CommandError(InvalidInput):
     """Words on the command line name nothing that exists."""
+
+
+class SandboxMissing(InvalidInput):
+    """Programs that a model wrote cannot be run safely on this machine."""
 
 
 class InvalidInputs(InvalidInput):

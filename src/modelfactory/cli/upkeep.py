@@ -17,8 +17,9 @@ from modelfactory.cli.answer import Answer
 from modelfactory.cli.compiling import measured_peaks, measured_speed
 from modelfactory.cli.setting import existing_store, maybe_store
 from modelfactory.data import lake
-from modelfactory.errors import CommandError, closest
+from modelfactory.errors import CommandError, SandboxMissing, closest
 from modelfactory.report.numbers import size
+from modelfactory.sandbox import sandbox_version
 
 if TYPE_CHECKING:
     import argparse
@@ -109,7 +110,7 @@ class Check:
 
 def doctor(arguments: argparse.Namespace) -> Answer:
     """Look at everything a run hangs on; exit 1 when something is wrong."""
-    checks = [_python(), *_versions(), _threads(), _disk(arguments.workspace)]
+    checks = [_python(), *_versions(), _threads(), _sandbox(), _disk(arguments.workspace)]
     with maybe_store(arguments.workspace, create=False) as store:
         if store is None:
             checks.append(Check(name="workspace", good=True, found="none yet"))
@@ -142,6 +143,15 @@ def _threads() -> Check:
     asked = os.environ.get("OMP_NUM_THREADS")
     found = f"{cores} cores" + (f", OMP_NUM_THREADS={asked}" if asked else "")
     return Check(name="threads", good=True, found=found)
+
+
+def _sandbox() -> Check:
+    """Look for bubblewrap; a machine without it is sound, for only tasks that execute code need it."""
+    try:
+        return Check(name="sandbox", good=True, found=sandbox_version())
+    except SandboxMissing as missing:
+        found = f"none: tasks that execute code are refused; found {missing.found}. {missing.remedy}"
+        return Check(name="sandbox", good=True, found=found)
 
 
 def _disk(workspace: Path) -> Check:
