@@ -31,7 +31,7 @@ FILE = "FILE"
 STORIES = Path(__file__).parents[1] / "interchange" / "files"
 VERBS: dict[str, tuple[tuple[str | Path, ...], set[str]]] = {
     "check": ((FILE,), {"file", "experiments", "variants", "comparisons", "stages"}),
-    "plan": ((FILE,), {"stages", "models", "totals", "assumptions"}),
+    "plan": ((FILE,), {"stages", "models", "totals", "assumptions", "designs"}),
     "run": ((FILE,), {"ran", "stored", "failed", "blocked", "seconds", "stopped", "report"}),
     "compare": ((FILE,), {"comparisons", "missing", "stale", "stale_reasons"}),
     "report": ((FILE,), {"report"}),
@@ -116,6 +116,26 @@ def test_plan_for_a_person(line: Line) -> None:
     assert "stale   [1]" in out
     assert "[1] code: keepers:is_wanted" in out
     assert "20 stages: 1 stored, 19 stale, 0 to run" in out
+
+
+def test_plan_says_what_difference_it_can_see_and_where_that_is_known_from(line: Line, fresh: Line) -> None:
+    (design,) = line.plan()["designs"]
+    assert design["difference"] > 0
+    assert (design["n_seeds"], design["n_comparisons"]) == (2, 1)
+    assert "can see a difference of" in design["sentence"]
+    assert "at 80 % power (2 paired seeds; noise from 4 stored runs" in design["sentence"]
+    assert "replicates of" in design["sentence"]
+    text = line.call("plan", line.study).out
+    assert "this design can see a difference of" in " ".join(text.split())
+    (unknown,) = fresh.plan()["designs"]
+    assert unknown["difference"] is None
+    assert "unknown: no variant is stored with two seeds" in unknown["sentence"]
+
+
+def test_noise_of_other_items_is_not_taken(line: Line) -> None:
+    line.edit(line.study, "max_documents=4", "max_documents=3")
+    (design,) = line.plan()["designs"]
+    assert design["difference"] is None
 
 
 def test_explain(line: Line) -> None:

@@ -14,6 +14,7 @@ from modelfactory.cli.answer import Answer
 from modelfactory.cli.setting import Setting, planned
 from modelfactory.code import changes
 from modelfactory.errors import CommandError
+from modelfactory.findings.designs import DesignPower, design_power
 from modelfactory.findings.models import ModelSize, model_sizes
 from modelfactory.report.numbers import duration, flops, size
 
@@ -57,10 +58,22 @@ def plan(arguments: argparse.Namespace) -> Answer:
             return _explained(setting, arguments.explain)
         made = setting.plan
         sizes = model_sizes(made, setting.store)
-    return Answer(
-        data=plan_json(made, sizes.values()),
-        text=lambda console: print_plan(console, made, sizes.values(), every=arguments.all),
-    )
+        designs = _designs(setting)
+
+    def text(console: Console) -> None:
+        print_plan(console, made, sizes.values(), every=arguments.all)
+        for design in designs:
+            console.print(design.sentence, markup=False)
+
+    seen = [asdict(design) for design in designs]
+    return Answer(data=plan_json(made, sizes.values()) | {"designs": seen}, text=text)
+
+
+def _designs(setting: Setting) -> list[DesignPower]:
+    """Return what the study's comparisons will be able to see."""
+    study, made = setting.study, setting.plan
+    inputs = {s.id: (s.spec_json, s.inputs) for s in made.stages if s.kind == "evaluate"}
+    return design_power(study.experiments, study.comparisons, made.roles, inputs, setting.store)
 
 
 def plan_json(made: Plan, sizes: Iterable[ModelSize]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from modelfactory.verdict import Finding, Measure, Outcomes, compare
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from modelfactory.evaluate import Task
     from modelfactory.experiment import Comparison, Experiment
@@ -72,14 +73,22 @@ def gather_outcomes(
 
 
 def _table(experiment: Experiment, task: Task, step: int, store: Store, fingerprint: str) -> Outcomes:
+    (measure,) = (each for each in measures_of([experiment]) if each.task == task.name)
+    folder = store.stage_dir(fingerprint)
+    seed = experiment.training.seed
+    return stored_table(measure, folder, variant=experiment.variant, seed=seed, step=step)
+
+
+def stored_table(measure: Measure, folder: Path, *, variant: str, seed: int, step: int) -> Outcomes:
+    """Read the items of one stored evaluation."""
     columns = ["item_id", "cluster", "value", "weight"]
-    items = pq.read_table(store.stage_dir(fingerprint) / "items.parquet", columns=columns)
+    items = pq.read_table(folder / "items.parquet", columns=columns)
     return Outcomes.of_checkpoint(
-        variant=experiment.variant,
-        seed=experiment.training.seed,
+        variant=variant,
+        seed=seed,
         step=step,
-        task=task.name,
-        metric=task.primary_metric,
+        task=measure.task,
+        metric=measure.metric,
         **{name: items[name].to_pylist() for name in columns},
     )
 

@@ -11,6 +11,7 @@ from modelfactory.verdict.mcnemar import McNemar, mcnemar
 from modelfactory.verdict.measure import Measure, Pair
 from modelfactory.verdict.outcomes import Outcome, Outcomes
 from modelfactory.verdict.power import detectable_difference
+from modelfactory.verdict.replicates import ReplicateNoise, planned_difference, replicate_noise
 from modelfactory.verdict.sentences import headlines
 from modelfactory.verdict.variance import MeanSquares, Noise, mean_squares
 
@@ -26,6 +27,7 @@ __all__ = [
     "Outcome",
     "Outcomes",
     "Pair",
+    "ReplicateNoise",
     "benjamini_hochberg",
     "compare",
     "detectable_difference",
@@ -34,4 +36,6 @@ __all__ = [
     "holm",
     "mcnemar",
     "mean_squares",
+    "planned_difference",
+    "replicate_noise",
 ]
