@@ -11,6 +11,7 @@ from modelfactory.evaluate.cloze import Cloze
 from modelfactory.evaluate.complete_function import CompleteFunction
 from modelfactory.evaluate.documents import Document
 from modelfactory.evaluate.estimate import Estimate, estimate
+from modelfactory.evaluate.exact_match import ExactMatch
 from modelfactory.evaluate.item_files import ItemFile, Row
 from modelfactory.evaluate.minimal_pairs import MinimalPairs
 from modelfactory.evaluate.multiple_choice import MultipleChoice
@@ -26,6 +27,7 @@ __all__ = [
     "Document",
     "Estimate",
     "Evaluate",
+    "ExactMatch",
     "ItemFile",
     "ItemOutcome",
     "MinimalPairs",
