@@ -7,6 +7,7 @@ from modelfactory.verdict.compare import compare
 from modelfactory.verdict.correction import Correction, benjamini_hochberg, holm
 from modelfactory.verdict.estimate import Estimate, estimate
 from modelfactory.verdict.finding import Conclusion, Finding
+from modelfactory.verdict.looks import level_of_look, spent
 from modelfactory.verdict.mcnemar import McNemar, mcnemar
 from modelfactory.verdict.measure import Measure, Pair
 from modelfactory.verdict.outcomes import Outcome, Outcomes
@@ -34,8 +35,10 @@ __all__ = [
     "estimate",
     "headlines",
     "holm",
+    "level_of_look",
     "mcnemar",
     "mean_squares",
     "planned_difference",
     "replicate_noise",
+    "spent",
 ]
