@@ -8,6 +8,7 @@ for every checkpoint), `answer` asks a `generate.LanguageModel`. A task of your 
 from modelfactory.evaluate.answer_loss import AnswerLoss
 from modelfactory.evaluate.bits_per_byte import BitsPerByte
 from modelfactory.evaluate.cloze import Cloze
+from modelfactory.evaluate.code_execution import CodeExecution
 from modelfactory.evaluate.complete_function import CompleteFunction
 from modelfactory.evaluate.documents import Document
 from modelfactory.evaluate.estimate import Estimate, estimate
@@ -23,6 +24,7 @@ __all__ = [
     "Answers",
     "BitsPerByte",
     "Cloze",
+    "CodeExecution",
     "CompleteFunction",
     "Document",
     "Estimate",
