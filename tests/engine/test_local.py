@@ -1,6 +1,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,26 @@ def test_threads_are_divided_and_set_before_imports(job, outcome):
         outcome(engine, asked)
     assert facts(asked)["OMP_NUM_THREADS"] == facts(asked)["MKL_NUM_THREADS"] == "3"
     assert facts(asked)["PYTHONHASHSEED"] == "0"
+
+
+def test_a_job_that_steps_back_runs_in_a_process_that_does_and_leaves_the_warm_one_alone(
+    engine, job, outcome
+):
+    own = os.nice(0)
+    trains, judges, trains_on = job("facts"), replace(job("facts"), niceness=19), job("facts")
+    outcome(engine, trains, judges, trains_on)
+    before, beside, after = facts(trains), facts(judges), facts(trains_on)
+    assert (before["nice"], before["nice_of_thread"]) == (str(own), str(own))
+    assert (beside["nice"], beside["nice_of_thread"]) == ("19", "19")
+    assert (after["pid"], after["warm"], after["nice"]) == (before["pid"], "2", str(own))
+
+
+def test_workers_of_two_priorities_never_work_more_than_jobs_at_once(job, tmp_path):
+    with LocalEngine(jobs=2, threads_total=2) as engine:
+        for n in range(2):
+            asked = job("until_stopped", path=str(tmp_path / str(n)))
+            engine.submit(replace(asked, niceness=19 * n))
+        assert engine.free() == 0
 
 
 def test_a_stage_that_raises_fails_with_its_traceback_in_the_log(engine, job, outcome):

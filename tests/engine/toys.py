@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,8 +122,17 @@ def facts(spec, inputs, output_dir, site):
     warm = site.warm.setdefault("count", [])
     warm.append(1)
     lines += [f"threads={site.threads}", f"pid={os.getpid()}", f"imported={heavy_to_import.STAMP}"]
+    lines += [f"nice={os.nice(0)}", f"nice_of_thread={_nice_of_new_thread()}"]
     lines += [f"warm={len(warm)}", f"lake={site.lake}", f"fingerprint={site.fingerprint}"]
     (output_dir / "out.txt").write_text("\n".join(lines))
+
+
+def _nice_of_new_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(os.nice(0)))
+    thread.start()
+    thread.join()
+    return found[0]
 
 
 def go_elsewhere(spec, inputs, output_dir, site):

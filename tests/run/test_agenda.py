@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from modelfactory.run.agenda import Agenda
 from tests.run.toys import stage
 
@@ -68,6 +70,15 @@ def test_the_longest_way_ahead_is_taken_first():
     short, one = stage("short"), stage("one")
     two = stage("two", one)
     assert taken(begin([short, one, two], jobs=1), 2) == ["one", "short"]
+
+
+def test_the_cheapest_evaluation_is_taken_first_then_the_earliest():
+    state = stage("state", kind="train", state="stored")
+    costs = {"dear": 30.0, "cheap": 0.5, "middling": 4.0, "cheap too": 0.5}
+    tasks = [replace(stage(name, state, kind="evaluate"), seconds=s) for name, s in costs.items()]
+    agenda = Agenda([state, *tasks], jobs=1)
+    settle(agenda, state)
+    assert taken(agenda, 5) == ["cheap", "cheap too", "middling", "dear", None]
 
 
 def test_a_failure_blocks_at_any_distance_and_keeps_every_cause():

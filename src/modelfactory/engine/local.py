@@ -31,6 +31,10 @@ class LocalEngine:
 
     Threads are divided evenly between the jobs. A worker that dies, or in which a stage raised something
     unexpected, is replaced. Workers die with this process, however it ends.
+
+    A process that has stepped back may not step forward again without privileges, so jobs of another niceness
+    have workers of their own: a trainer that is warm stays so while its job is lent to an evaluation. At most
+    `jobs` workers of one niceness are kept, and never more than `jobs` work.
     """
 
     def __init__(self, jobs: int = 1, threads_total: int | None = None) -> None:
@@ -117,24 +121,23 @@ class LocalEngine:
         self.close()
 
     def _choose(self, job: Job) -> WorkerProcess:
-        idle = [worker for worker in self._workers if worker.job is None and not worker.is_dead()]
+        alike = [worker for worker in self._workers if worker.niceness == job.niceness]
+        idle = [worker for worker in alike if worker.job is None and not worker.is_dead()]
         for worker in reversed(idle):
             if job.affinity and job.affinity in worker.remembered:
                 return worker
         if idle:
             return idle[0]
-        if len(self._workers) < self.jobs:
-            self._workers.append(WorkerProcess(self.threads))
-            return self._workers[-1]
-        return self._replace()
+        if len(alike) >= self.jobs:
+            self._remove_dead(alike)
+        self._workers.append(WorkerProcess(self.threads, job.niceness))
+        return self._workers[-1]
 
-    def _replace(self) -> WorkerProcess:
-        """Put a new worker in the place of one that died idle."""
-        dead = next(worker for worker in self._workers if worker.job is None)
+    def _remove_dead(self, alike: list[WorkerProcess]) -> None:
+        """Make room for a new worker in the place of one that died idle."""
+        dead = next(worker for worker in alike if worker.job is None)
         dead.close()
         self._workers.remove(dead)
-        self._workers.append(WorkerProcess(self.threads))
-        return self._workers[-1]
 
     def _bury(self) -> list[Job]:
         """Let go of workers that cannot be used any more; return jobs that they had not begun."""

@@ -51,14 +51,15 @@ class _Death:
 class WorkerProcess:
     """One worker, in a process group of its own."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, niceness: int = 0) -> None:
         """Start the process; it need not be waited for, the first job lies in the pipe until it is up."""
+        self.niceness = niceness
         ours, theirs = socket.socketpair()
         lifeline_read, self._lifeline = os.pipe()
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
         with theirs:
             self._process = subprocess.Popen(
-                _command(theirs.fileno(), lifeline_read),
+                _command(theirs.fileno(), lifeline_read, niceness),
                 pass_fds=[theirs.fileno(), lifeline_read],
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
@@ -192,9 +193,9 @@ class WorkerProcess:
         return _Death(exit_code=self._process.returncode, peak_bytes=usage.ru_maxrss * unit)
 
 
-def _command(connection_fd: int, lifeline_fd: int) -> list[str]:
+def _command(*numbers: int) -> list[str]:
     """Return the command line; -P, because the driver says in each job where to look for modules."""
-    return [sys.executable, "-P", "-m", "modelfactory.engine.worker", str(connection_fd), str(lifeline_fd)]
+    return [sys.executable, "-P", "-m", "modelfactory.engine.worker", *map(str, numbers)]
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -49,6 +49,8 @@ class Job:
     peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
     affinity: str = ""
     """Fingerprint of the stage whose live state this one continues; a worker that ran it is preferred."""
+    niceness: int = 0
+    """How far the job's process steps back for others that want its cores, 0 to 19."""
     sys_path: tuple[str, ...] = ()
     """Where the driver looks for modules; the worker looks there too."""
 

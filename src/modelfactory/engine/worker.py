@@ -1,6 +1,7 @@
 """A worker process: takes one job after the other from its driver and runs it.
 
-Started as `python -m modelfactory.engine.worker CONNECTION LIFELINE` with two inherited file descriptors.
+Started as `python -m modelfactory.engine.worker CONNECTION LIFELINE NICENESS`, the first two inherited file
+descriptors.
 What a stage imports stays imported, and what it puts into `Site.warm` stays there, so the second training
 stage pays neither for torch nor for building its model. This module itself imports little.
 """
@@ -151,7 +152,8 @@ def _failed(job: Job, error: BaseException, started: float, seconds: float) -> F
 def main() -> None:
     """Serve the driver until it hangs up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-    connection_fd, lifeline_fd = map(int, sys.argv[1:])
+    connection_fd, lifeline_fd, niceness = map(int, sys.argv[1:])
+    os.nice(niceness)  # before any thread starts: on Linux each thread has its own, taken from its parent
     lifeline.hold(lifeline_fd)
     os.set_inheritable(connection_fd, False)
     home = Path.cwd()

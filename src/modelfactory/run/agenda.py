@@ -58,7 +58,9 @@ class Agenda:
     def push(self, stage: PlannedStage) -> None:
         """Make a stage ready to be taken: its parents are there, and it must run."""
         self._taken.pop(stage.id, None)
-        entry = (-self._ahead[stage.id], self._index[stage.id], stage.id)
+        # nothing trains on from an evaluation: the cheap ones first, so that most is known soon
+        first = stage.seconds if stage.kind == "evaluate" else -self._ahead[stage.id]
+        entry = (first, self._index[stage.id], stage.id)
         heapq.heappush(self._ready[self._lane(stage)], entry)
 
     def take(self) -> PlannedStage | None:
