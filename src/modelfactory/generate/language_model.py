@@ -9,6 +9,7 @@ from modelfactory.generate.answers import Completion, RollingScore, Score
 from modelfactory.generate.choosing import draws
 from modelfactory.generate.decoding import Decoding, Prompt, fitted
 from modelfactory.generate.encoding import EncodedPair, Encoder, encode_pairs
+from modelfactory.generate.preambles import runs, saves_reading, score_run
 from modelfactory.generate.scoring import MAX_LOGITS, WindowScore, batches, score_windows
 from modelfactory.generate.shared import grouped, is_worth_it, score_groups
 from modelfactory.generate.text import Growing, first_stop
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from modelfactory.generate.sampling import Sampling
+    from modelfactory.generate.shared import Group
     from modelfactory.generate.windows import Window
 
 BATCH_TOKENS = 2_048
@@ -153,11 +155,16 @@ class LanguageModel:
             yield piece
 
     def _score(self, windows: Sequence[Window]) -> list[WindowScore]:
-        """Score windows in their order; neighbours that share a context have it read once."""
+        """Score windows in their order; what neighbours share is read once."""
         scores: dict[int, WindowScore] = {}
         budget = max(1, min(self.batch_tokens, MAX_LOGITS // self.tokenizer.vocab_size))
         options: Any = {"batch_tokens": budget, "on_batch": self._counting(len(windows))}
-        groups = list(grouped(windows))
+        groups: list[Group] = []
+        for run in runs(list(grouped(windows))):
+            if saves_reading(run, budget):
+                scores.update(score_run(self.module, run, **options))
+            else:
+                groups.extend(run.groups)
         shared = [group for group in groups if is_worth_it(group)]
         scores.update(score_groups(self.module, shared, **options))
         alone = [number for group in groups if not is_worth_it(group) for number in group.numbers]

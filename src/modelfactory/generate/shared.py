@@ -61,31 +61,44 @@ def score_groups(
     lengths = [max(len(window.inputs) for window in group.windows) for group in groups]
     for members in batches(lengths, batch_tokens):
         batch = [groups[member] for member in members]
-        yield from _score_batch(module, batch)
+        with quiet(module):
+            cache = module.new_cache(len(batch), max(lengths[member] for member in members))
+        yield from score_batch(module, batch, cache, 0)
         on_batch(sum(len(group.windows) for group in batch))
 
 
-def _score_batch(module: Any, batch: Sequence[Group]) -> Iterator[tuple[int, WindowScore]]:
+def score_batch(
+    module: Any, batch: Sequence[Group], cache: Any, n_held: int
+) -> Iterator[tuple[int, WindowScore]]:
+    """Yield (number, score) of every window of the groups.
+
+    Args:
+        module: of the protocol of `models`.
+        batch: one group for each row of the cache.
+        cache: with room for the longest window; it is used up.
+        n_held: inputs that the cache holds already, the first ones of every group.
+    """
     n_read = min(group.n_shared for group in batch)
     n_rounds = max(len(group.windows) for group in batch)
-    longest = max(len(window.inputs) for group in batch for window in group.windows)
     with quiet(module):
-        cache = module.new_cache(len(batch), longest)
-        logits_of(module, _tokens(module, [group.windows[0].inputs[:n_read] for group in batch]), cache)
+        if n_read > n_held:
+            common = [group.windows[0].inputs[n_held:n_read] for group in batch]
+            logits_of(module, token_rows(module, common), cache)
         for number in range(n_rounds):
             last = number == n_rounds - 1
             logits_BTV = _continued(module, batch, number, n_read, cache if last else copy.deepcopy(cache))
             yield from _round_scores(logits_BTV, batch, number, n_read)
 
 
-def _tokens(module: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+def token_rows(module: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return rows of tokens as one tensor where the module is."""
     return padded(rows).to(next(iter(module.parameters())).device)
 
 
 def _continued(module: Any, batch: Sequence[Group], number: int, n_read: int, cache: Any) -> torch.Tensor:
     """Read continuation `number` of every group; one that has fewer gets a token nobody looks at."""
     rows = [group.windows[number].inputs[n_read:] if number < len(group.windows) else (0,) for group in batch]
-    return logits_of(module, _tokens(module, rows), cache)
+    return logits_of(module, token_rows(module, rows), cache)
 
 
 def _round_scores(
