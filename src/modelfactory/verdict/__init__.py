@@ -5,6 +5,7 @@ Works on tables of outcomes, not on the store; imports no torch.
 
 from modelfactory.verdict.compare import compare
 from modelfactory.verdict.correction import Correction, benjamini_hochberg, holm
+from modelfactory.verdict.early_signal import EarlySignal, early_signal
 from modelfactory.verdict.estimate import Estimate, estimate
 from modelfactory.verdict.finding import Conclusion, Finding
 from modelfactory.verdict.looks import level_of_look, spent
@@ -19,6 +20,7 @@ from modelfactory.verdict.variance import MeanSquares, Noise, mean_squares
 __all__ = [
     "Conclusion",
     "Correction",
+    "EarlySignal",
     "Estimate",
     "Finding",
     "McNemar",
@@ -32,6 +34,7 @@ __all__ = [
     "benjamini_hochberg",
     "compare",
     "detectable_difference",
+    "early_signal",
     "estimate",
     "headlines",
     "holm",
