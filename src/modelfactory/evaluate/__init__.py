@@ -13,6 +13,7 @@ from modelfactory.evaluate.complete_function import CompleteFunction
 from modelfactory.evaluate.documents import Document
 from modelfactory.evaluate.estimate import Estimate, estimate
 from modelfactory.evaluate.exact_match import ExactMatch
+from modelfactory.evaluate.harness import Harness
 from modelfactory.evaluate.item_files import ItemFile, Row
 from modelfactory.evaluate.minimal_pairs import MinimalPairs
 from modelfactory.evaluate.multiple_choice import MultipleChoice
@@ -30,6 +31,7 @@ __all__ = [
     "Estimate",
     "Evaluate",
     "ExactMatch",
+    "Harness",
     "ItemFile",
     "ItemOutcome",
     "MinimalPairs",

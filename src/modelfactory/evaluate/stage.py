@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import Stopped
 from modelfactory.evaluate.documents import held_out
-from modelfactory.evaluate.item_files import checked_rows, item_files
+from modelfactory.evaluate.item_files import checked_rows, item_files, reads_whole_files
 from modelfactory.evaluate.results import write_results
 from modelfactory.evaluate.task import reads_chats
 from modelfactory.generate.loading import load_language_model
@@ -86,7 +86,8 @@ def prepared_task(task: Task, inputs: Mapping[str, Path], tokenizer: Tokenizer, 
     sources = [path.read_text(encoding="utf-8") for path in read]
     key = _key(identity_json(task), *sources, tokenizer.to_json(), *templates)
     prepared = kept.pop(key, None)
-    if prepared is None:
+    # a task that reads its files while it answers finds them as they are now: they are compared each time
+    if prepared is None or reads_whole_files(task):
         encoder = chat_encoder(tokenizer, inputs) if reads_chats(task) else tokenizer
         asked = _rows(task, inputs) if files else held_out(inputs["documents"], site.lake)
         prepared = task.prepare(asked, encoder)
