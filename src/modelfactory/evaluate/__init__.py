@@ -11,7 +11,7 @@ from modelfactory.evaluate.cloze import Cloze
 from modelfactory.evaluate.code_execution import CodeExecution
 from modelfactory.evaluate.complete_function import CompleteFunction
 from modelfactory.evaluate.documents import Document
-from modelfactory.evaluate.estimate import Estimate, estimate
+from modelfactory.evaluate.estimate import Estimate, estimate, group_mean
 from modelfactory.evaluate.exact_match import ExactMatch
 from modelfactory.evaluate.harness import Harness
 from modelfactory.evaluate.item_files import ItemFile, Row
@@ -41,4 +41,5 @@ __all__ = [
     "Row",
     "Task",
     "estimate",
+    "group_mean",
 ]

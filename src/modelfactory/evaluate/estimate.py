@@ -41,3 +41,27 @@ def estimate(values: Sequence[float], weights: Sequence[float], clusters: Sequen
     if n_clusters > 1:
         stderr = math.sqrt(n_clusters / (n_clusters - 1) * float((residuals**2).sum())) / float(total)
     return Estimate(value=mean, stderr=stderr, n_items=len(value), n_clusters=n_clusters)
+
+
+def group_mean(parts: Sequence[Estimate], *, weighted_by_size: bool) -> Estimate:
+    """Return the mean over the tasks of a group, and the standard error of that very mean.
+
+    With shares w_i of the parts, 1 / k each or their items over all items, the error of independent parts is
+    sqrt(sum (w_i * stderr_i)^2).
+
+    Args:
+        parts: at least one; of items of which none is in two.
+        weighted_by_size: whether each item counts the same, else each part.
+    """
+    n_items = sum(part.n_items for part in parts)
+    shares = [part.n_items / n_items if weighted_by_size else 1 / len(parts) for part in parts]
+    errors = [part.stderr for part in parts if part.stderr is not None]
+    stderr = None
+    if len(errors) == len(parts):
+        stderr = math.hypot(*(share * error for share, error in zip(shares, errors, strict=True)))
+    return Estimate(
+        value=sum(share * part.value for share, part in zip(shares, parts, strict=True)),
+        stderr=stderr,
+        n_items=n_items,
+        n_clusters=sum(part.n_clusters for part in parts),
+    )
