@@ -70,7 +70,7 @@ def test_the_likelier_sentence_wins(tokenizer: ByteTokenizer) -> None:
         PAIRS,
         {"sentence_good": "Cats sleep.", "sentence_bad": "Cats sleeps."},
         {"sentence_good": "He left.", "sentence_bad": "Him left."},
-        {"sentence_good": "We are.", "sentence_bad": "We is."},
+        {"sentence_good": "We are.", "sentence_bad": "We are."},
     )
     prepared = PAIRS.prepare(read, tokenizer)
     assert [len(pair.context) for item in prepared.items for pair in item.pairs] == [0] * 6
@@ -93,7 +93,7 @@ def test_no_finite_score_is_no_answer(task: Any, tokenizer: ByteTokenizer) -> No
     [
         (CLOZE, {"context": "a"}, "no field 'continuation'"),
         (CLOZE, {"context": "a", "continuation": " "}, "continuation = ' '"),
-        (PAIRS, {"sentence_good": "a", "sentence_bad": "a"}, "that are equal"),
+        (PAIRS, {"sentence_good": "a"}, "no field 'sentence_bad'"),
         (PAIRS, {"sentence_good": "a", "sentence_bad": None}, "sentence_bad = None"),
     ],
 )
