@@ -10,6 +10,7 @@ import pytest
 from modelfactory.cli.arguments import make_parser
 from modelfactory.store import Store
 from tests.end_to_end.test_damage import without_measuring
+from tests.end_to_end.test_promote import with_rule
 
 if TYPE_CHECKING:
     from tests.end_to_end.factory import Line
@@ -35,6 +36,10 @@ VERBS: dict[str, tuple[tuple[str | Path, ...], set[str]]] = {
     "run": ((FILE,), {"ran", "stored", "failed", "blocked", "seconds", "stopped", "report"}),
     "compare": ((FILE,), {"comparisons", "missing", "stale", "stale_reasons"}),
     "report": ((FILE,), {"report"}),
+    "promote": (
+        (FILE, "--as", "best", "--variant", "low"),
+        {"reasons", "findings", "contamination", "name", "promoted", "first", "checkpoint", "was", "runs"},
+    ),
     "status": ((), {"running", "failed", "experiments"}),
     "show": (("low/seed=1",), {"experiment", "file", "spec", "stages", "meanings"}),
     "diff": (("low/seed=1", "high/seed=1"), {"changes"}),
@@ -57,6 +62,8 @@ VERBS: dict[str, tuple[tuple[str | Path, ...], set[str]]] = {
 def test_json_is_one_object_on_stdout(line: Line, verb: str) -> None:
     without_measuring(line)
     words, keys = VERBS[verb]
+    if verb == "promote":
+        with_rule(line)
     answer = line.ask(verb, *[line.study if word == FILE else word for word in words], "--json")
     assert answer.code == 0, answer.err
     assert set(answer.json) == keys

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import shtab
 
-from modelfactory.cli import comparing, coordinates, inspecting, interchange, planning, running, upkeep
+from modelfactory.cli import (
+    comparing,
+    coordinates,
+    inspecting,
+    interchange,
+    planning,
+    promoting,
+    running,
+    upkeep,
+)
 from modelfactory.cli.words import Parser
 
 if TYPE_CHECKING:
@@ -101,6 +110,14 @@ def _add_running(verbs: argparse._SubParsersAction[Parser]) -> None:
         "give the verdict on what is stored, or rank any runs",
     )
     comparing.add_options(compare)
+    promote = _verb(
+        verbs,
+        "promote",
+        promoting.promote,
+        "move a name to a variant that meets a rule, or say why not",
+    )
+    _add_file(promote)
+    promoting.add_options(promote)
     report = _verb(verbs, "report", running.report, "write the report on what is stored, one HTML file")
     _add_file(report)
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="default: report.html")

@@ -263,7 +263,7 @@ def stored_checkpoint(store: Store, name: str) -> tuple[Path, Path]:
 
     Args:
         store: of the workspace.
-        name: a fingerprint, its beginning, or the name of an experiment or import.
+        name: a fingerprint, its beginning, or the name of an experiment, import or promotion.
 
     Raises:
         CommandError: it has no stored checkpoint.
@@ -275,7 +275,8 @@ def stored_checkpoint(store: Store, name: str) -> tuple[Path, Path]:
         stored = store.states(trained)
         found = next((fp for fp in reversed(trained) if fp in stored), "")
     else:
-        found = find_stage(store, name)
+        promoted = store.names.history(name)
+        found = promoted[-1].checkpoint if promoted else find_stage(store, name)
     record = store.record(found) if found else None
     if record is None or record.kind not in {"train", "import"} or record.state != "stored":
         raise CommandError(
