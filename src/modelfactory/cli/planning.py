@@ -72,7 +72,7 @@ def plan(arguments: argparse.Namespace) -> Answer:
 def _designs(setting: Setting) -> list[DesignPower]:
     """Return what the study's comparisons will be able to see."""
     study, made = setting.study, setting.plan
-    inputs = {s.id: (s.spec_json, s.inputs) for s in made.stages if s.kind == "evaluate"}
+    inputs = {s.id: (s.spec_json, {**s.inputs, **s.pins}) for s in made.stages if s.kind == "evaluate"}
     return design_power(study.experiments, study.comparisons, made.roles, inputs, setting.store)
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from modelfactory.verdict import Measure
 
 POWER = 0.8
+OF_THE_MODEL = ("checkpoint", "tokenizer")
+"""Inputs of an evaluation that may differ between runs whose items are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ def design_power(
         experiments: of the study.
         comparisons: that it asks for; without any there is nothing to see.
         roles: experiment -> role -> fingerprint, as a plan has them.
-        inputs: fingerprint of an evaluation -> its spec as JSON, and its inputs.
+        inputs: fingerprint of an evaluation -> its spec as JSON, and its inputs and pins.
         store: None where there is no workspace yet.
     """
     if not comparisons:
@@ -110,9 +112,14 @@ def _tables(measure: Measure, planned: tuple[Any, Mapping[str, str]], store: Sto
 
 
 def _same_task(record: Record, planned: tuple[Any, Mapping[str, str]]) -> bool:
-    """Return whether an evaluation asked the items that the plan will ask: same spec, same documents."""
+    """Return whether an evaluation asked the items that the plan will ask: same spec, documents and pins."""
     spec, inputs = planned
-    return json.loads(record.spec_json) == spec and record.inputs.get("documents") == inputs.get("documents")
+    return json.loads(record.spec_json) == spec and _of_items(record.inputs) == _of_items(inputs)
+
+
+def _of_items(inputs: Mapping[str, str]) -> dict[str, str]:
+    """Return the inputs that items are made from: all but those of the model that is asked."""
+    return {name: made for name, made in inputs.items() if name not in OF_THE_MODEL}
 
 
 def _sentence(
