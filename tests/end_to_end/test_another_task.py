@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 N_RUNS, N_CHECKPOINTS = 16, 4
+EXAM = """EXAM = Dataset(
+    name="exam",
+    sources=(Files(root="exam", pattern="**/*.py", not_utf8="drop"),),
+    filters=(),
+    dedup=(),
+    split=Split(part="held_out", held_out_share=0.5),
+)
+"""
 
 
 @pytest.fixture
@@ -42,7 +50,7 @@ def test_a_task_added_to_16_finished_runs_evaluates_64_checkpoints_and_trains_no
 
 
 def assert_each_answer_is_of_its_own_model(study: Line) -> None:
-    """Every evaluation was made from the checkpoint of its label, and no two models share one."""
+    """No two of the 64 models share the evaluation of a task."""
     evaluated: dict[str, set[str]] = {}
     stages = [stage for stage in study.plan()["stages"] if stage["kind"] == "evaluate"]
     with Store.open(study.workspace) as store:
@@ -52,3 +60,29 @@ def assert_each_answer_is_of_its_own_model(study: Line) -> None:
             task = stage["label"].partition(" of ")[0]
             evaluated.setdefault(task, set()).add(record.inputs["checkpoint"])
     assert {task: len(found) for task, found in evaluated.items()} == {"bits_per_byte": 64, "next_line": 64}
+
+
+def test_a_task_whose_documents_changed_is_asked_again_with_the_reason_and_nothing_is_trained(
+    tmp_path: Path,
+) -> None:
+    line = new_line(tmp_path / "line", n_checkpoints=1)
+    (line.folder / "exam").mkdir()
+    for path in line.corpus.iterdir():
+        (line.folder / "exam" / path.name).write_bytes(path.read_bytes() + b"\n# asked\n")
+    line.edit(
+        line.study,
+        "# more evaluations",
+        "BitsPerByte(name='exam', dataset=EXAM, max_documents=4, max_bytes=300),",
+    )
+    line.edit(line.study, "EVALUATIONS = (", EXAM + "EVALUATIONS = (")
+    answer = line.run()
+    assert answer.code == 0, answer.err
+    assert line.left() == []
+
+    one = min((line.folder / "exam").iterdir())
+    one.write_bytes(one.read_bytes() + b"# another line\n")
+    left = line.left()
+    assert kinds(left) == {"documents": 1, "evaluate": 4}
+    asked_again = [stage for stage in left if stage["kind"] == "evaluate"]
+    assert all(stage["label"].startswith("exam of ") for stage in asked_again)
+    assert {stage["reason"] for stage in asked_again} == {"input documents is another"}
