@@ -31,7 +31,7 @@ class _Item(NamedTuple):
 class ExactMatch:
     """Whether the answer in what a model writes, greedily, is that of the file, character by character.
 
-    The question of GSM8K (Cobbe et al. 2021, arXiv:2110.14168); the defaults are those of
+    The question of GSM8K (Cobbe et al. 2021, arXiv:2110.14168); asked in the manner of
     lm-evaluation-harness's `gsm8k` with `strict-match`. The answer is what `pattern` finds, in the
     completion as in the answer of the file; a completion without a match is wrong.
     """

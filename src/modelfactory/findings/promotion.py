@@ -111,8 +111,8 @@ def _contamination(store: Store, group: Sequence[Evaluated]) -> Contamination | 
     """Return how many documents of a task stand in what any of the runs was trained on; None if unknown."""
     record = store.record(group[0].fingerprint)
     training = _training_documents(store, [each.checkpoint for each in group])
-    if record is None or training is None:
-        return None
+    if record is None or training is None or "documents" not in record.inputs:
+        return None  # questions of a file have no documents stage to compare with
     items = pq.read_table(store.stage_dir(record.fingerprint) / "items.parquet", columns=["cluster"])
     asked = set(items["cluster"].to_pylist())
     texts = dict(stage_texts(store.stage_dir(record.inputs["documents"]), store.lake))
