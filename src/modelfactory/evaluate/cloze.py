@@ -82,7 +82,7 @@ class Cloze:
         rows = documents["items"]
         pairs = encode_pairs(tokenizer, [self._texts(row) for row in rows])
         items = (
-            _Item(row, self._texts(row)[1], pair, f"{row.identity[:16]}-{number}")
+            _Item(row, self._texts(row)[1], pair, row.item_id(number))
             for number, (row, pair) in enumerate(zip(rows, pairs, strict=True))
         )
         return Prepared(items=tuple(items), skipped={})
@@ -105,8 +105,7 @@ class Cloze:
 
 def _outcome(item: _Item, score: Score) -> ItemOutcome:
     detail: dict[str, Any] = {
-        "path": item.row.file_name,
-        "line": item.row.line,
+        **item.row.where,
         "continuation": item.continuation,
         "logprob": score.logprob,
         "n_tokens": score.n_tokens,

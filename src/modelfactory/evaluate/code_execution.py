@@ -124,7 +124,7 @@ class CodeExecution:
         prompts = [prompt_of(row, self.style) for row in rows]
         encoded = zip(rows, prompts, tokenizer.encode_batch(prompts), strict=True)
         items = tuple(
-            _Item(row, prompt, tuple(ids), f"{row.identity[:16]}-{number}")
+            _Item(row, prompt, tuple(ids), row.item_id(number))
             for number, (row, prompt, ids) in enumerate(encoded)
         )
         return Prepared(items=items, skipped={})
@@ -163,8 +163,7 @@ class CodeExecution:
     def _outcome(self, item: _Item, ran: Sequence[tuple[Completion, Outcome]]) -> ItemOutcome:
         n_passed = sum(outcome.passed for _, outcome in ran)
         detail: dict[str, Any] = {
-            "path": item.row.file_name,
-            "line": item.row.line,
+            **item.row.where,
             "prompt": item.prompt,
             "n_tokens_cut": ran[0][0].n_cut,
             "n_passed": n_passed,

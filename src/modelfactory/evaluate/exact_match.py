@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from modelfactory.evaluate.item_files import ItemFile, Row
-from modelfactory.evaluate.shots import Shots, require_shots
+from modelfactory.evaluate.shots import Shots, files_of, require_shots
 from modelfactory.evaluate.task import Answers, ItemOutcome, Prepared, check_task, require_counts
 from modelfactory.generate.sampling import Sampling
 from modelfactory.spec import not_identity, require
@@ -83,8 +83,7 @@ class ExactMatch:
     @property
     def item_files(self) -> dict[str, ItemFile]:
         """The files it reads in place of documents."""
-        given = {"items": self.items}
-        return given if self.shots is None else given | {"shots": self.shots}
+        return files_of(self)
 
     @property
     def primary_metric(self) -> str:
@@ -114,7 +113,7 @@ class ExactMatch:
         prompts = ["".join([*map(self._shown, shots.before(row)), self._asked(row)]) for row in rows]
         encoded = zip(rows, tokenizer.encode_batch(prompts), strict=True)
         items = (
-            _Item(row, tuple(ids), self._gold(row), f"{row.identity[:16]}-{number}")
+            _Item(row, tuple(ids), self._gold(row), row.item_id(number))
             for number, (row, ids) in enumerate(encoded)
         )
         return Prepared(items=tuple(items), skipped={})
@@ -157,8 +156,7 @@ class ExactMatch:
     def _outcome(self, item: _Item, completion: Completion) -> ItemOutcome:
         found = self.found(completion.text)
         detail: dict[str, Any] = {
-            "path": item.row.file_name,
-            "line": item.row.line,
+            **item.row.where,
             "answer": item.gold,
             "found": found,
             "completion": completion.text,

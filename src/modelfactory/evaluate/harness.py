@@ -97,7 +97,8 @@ class Harness:
 
         asked = HarnessModel(model)
         samples = samples_of(asked, prepared.items[0], n_shot=self.n_shot, limit=self.limit)
-        outcomes = tuple(_outcome(self.primary_metric, sample) for sample in samples)
+        metric = self.primary_metric  # read from the YAML, so once and not for every item
+        outcomes = tuple(_outcome(metric, sample) for sample in samples)
         return Answers(outcomes=outcomes, facts={"n_cut_requests": asked.n_cut})
 
 

@@ -52,6 +52,15 @@ class Row(NamedTuple):
         """Name of its file, without the folders."""
         return Path(self.path).name
 
+    @property
+    def where(self) -> dict[str, Any]:
+        """File and line, for the detail of an outcome."""
+        return {"path": self.file_name, "line": self.line}
+
+    def item_id(self, number: int) -> str:
+        """Return the id of the item that is row `number` of its file, from 0."""
+        return f"{self.identity[:16]}-{number}"
+
     def fault(self, found: str, wanted: str, remedy: str = "Correct the line.") -> SourceError:
         """Return an error that names the file and the line."""
         return SourceError(place=f"{self.path}, line {self.line}", found=found, wanted=wanted, remedy=remedy)

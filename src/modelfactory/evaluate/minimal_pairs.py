@@ -80,7 +80,7 @@ class MinimalPairs:
         pairs = encode_pairs(tokenizer, [("", text) for row in rows for text in self._texts(row)])
         both = zip(pairs[::2], pairs[1::2], strict=True)
         items = (
-            _Item(row, each, f"{row.identity[:16]}-{number}")
+            _Item(row, each, row.item_id(number))
             for number, (row, each) in enumerate(zip(rows, both, strict=True))
         )
         return Prepared(items=tuple(items), skipped={})
@@ -97,8 +97,7 @@ class MinimalPairs:
 
 def _outcome(item: _Item, good: Score, bad: Score) -> ItemOutcome:
     detail: dict[str, Any] = {
-        "path": item.row.file_name,
-        "line": item.row.line,
+        **item.row.where,
         "logprob_good": good.logprob,
         "logprob_bad": bad.logprob,
         "n_tokens": [good.n_tokens, bad.n_tokens],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from modelfactory.evaluate.item_files import ItemFile, Row
-from modelfactory.evaluate.shots import Shots, require_shots
+from modelfactory.evaluate.shots import Shots, files_of, require_shots
 from modelfactory.evaluate.task import Answers, ItemOutcome, Prepared, check_task
 from modelfactory.spec import not_identity, require
 
@@ -82,8 +82,7 @@ class MultipleChoice:
     @property
     def item_files(self) -> dict[str, ItemFile]:
         """The files it reads in place of documents."""
-        given = {"items": self.items}
-        return given if self.shots is None else given | {"shots": self.shots}
+        return files_of(self)
 
     @property
     def primary_metric(self) -> str:
@@ -124,7 +123,7 @@ class MultipleChoice:
                 tuple(next(pairs) for _ in choices),
                 tuple(next(bare) for _ in (choices if self.normalisation == "pmi" else ())),
             )
-            items.append(_Item(row, choices, gold, *both, f"{row.identity[:16]}-{number}"))
+            items.append(_Item(row, choices, gold, *both, row.item_id(number)))
         return Prepared(items=tuple(items), skipped={})
 
     def answer(self, prepared: Prepared, model: LanguageModel) -> Answers:
@@ -179,8 +178,7 @@ class MultipleChoice:
         picked = {name: max(range(len(found)), key=found.__getitem__) for name, found in by_name.items()}
         right = {name: number == item.gold for name, number in picked.items()}
         detail: dict[str, Any] = {
-            "path": item.row.file_name,
-            "line": item.row.line,
+            **item.row.where,
             "choices": item.choices,
             "answer": item.gold,
             "chosen": picked[self.normalisation],

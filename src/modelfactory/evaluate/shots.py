@@ -17,6 +17,10 @@ class HasShots(Protocol):
     """A task with shots."""
 
     @property
+    def items(self) -> ItemFile:
+        """What is asked."""
+
+    @property
     def n_shot(self) -> int:
         """Answered questions before each."""
 
@@ -27,6 +31,12 @@ class HasShots(Protocol):
     @property
     def seed(self) -> int:
         """Draws them from the other items."""
+
+
+def files_of(task: HasShots) -> dict[str, ItemFile]:
+    """Return the files that a task with shots reads, by input of its stage."""
+    given = {"items": task.items}
+    return given if task.shots is None else given | {"shots": task.shots}
 
 
 class Shots:

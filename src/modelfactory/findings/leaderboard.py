@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
 from modelfactory.experiment import variant_name
+from modelfactory.findings.outcomes import stored_table
 from modelfactory.findings.pareto import Point, front
 from modelfactory.verdict import Estimate, Measure, Outcomes, estimate
 
@@ -106,16 +108,16 @@ def evaluated(
     """Yield what is stored of runs on each of their tasks, at one step each."""
     variants = _variants(runs)
     for run in runs:
-        last: dict[str, tuple[int, str]] = {}
+        last: dict[str, tuple[int, Record]] = {}
         for role, fingerprint in run.stages.items():
             at = _step_of(role)
             record = store.record(fingerprint)
             is_wanted = step is None or at == step
             if is_wanted and record is not None and (record.kind, record.state) == ("evaluate", "stored"):
                 task = role.rpartition("@")[0]
-                last[task] = max(last.get(task, (at, fingerprint)), (at, fingerprint))
-        for at, fingerprint in last.values():
-            yield _evaluated(store, run, variants[run.name], at, fingerprint)
+                last[task] = max(last.get(task, (at, record)), (at, record), key=itemgetter(0))
+        for at, record in last.values():
+            yield _evaluated(store, run, variants[run.name], at, record)
 
 
 def _step_of(role: str) -> int:
@@ -141,12 +143,10 @@ def _variants(runs: Iterable[NamedExperiment]) -> dict[str, str]:
     return named
 
 
-def _evaluated(store: Store, run: NamedExperiment, variant: str, at: int, fingerprint: str) -> Evaluated:
-    directory = store.stage_dir(fingerprint)
+def _evaluated(store: Store, run: NamedExperiment, variant: str, at: int, record: Record) -> Evaluated:
+    directory = store.stage_dir(record.fingerprint)
     result = json.loads((directory / "result.json").read_text(encoding="utf-8"))
     metric = result["metrics"][result["primary_metric"]]
-    record = store.record(fingerprint)
-    assert record is not None
     checkpoint = record.inputs["checkpoint"]
     facts = json.loads((store.stage_dir(checkpoint) / "model.json").read_text(encoding="utf-8"))
     return Evaluated(
@@ -154,7 +154,7 @@ def _evaluated(store: Store, run: NamedExperiment, variant: str, at: int, finger
         variant=variant,
         seed=int((json.loads(run.spec_json).get("training") or {}).get("seed", 0)),
         step=at,
-        fingerprint=fingerprint,
+        fingerprint=record.fingerprint,
         checkpoint=checkpoint,
         measure=Measure(
             task=result["task"],
@@ -205,16 +205,8 @@ def _ranked(store: Store, group: Sequence[Evaluated]) -> list[Row]:
 
 def outcomes_of(store: Store, each: Evaluated) -> Outcomes:
     """Read the items of an evaluation."""
-    columns = ["item_id", "cluster", "value", "weight"]
-    items = pq.read_table(store.stage_dir(each.fingerprint) / "items.parquet", columns=columns)
-    return Outcomes.of_checkpoint(
-        variant=each.variant,
-        seed=each.seed,
-        step=each.step,
-        task=each.measure.task,
-        metric=each.measure.metric,
-        **{name: items[name].to_pylist() for name in columns},
-    )
+    folder = store.stage_dir(each.fingerprint)
+    return stored_table(each.measure, folder, variant=each.variant, seed=each.seed, step=each.step)
 
 
 def _row(found: Estimate, group: Sequence[Evaluated]) -> Row:

@@ -35,9 +35,14 @@ class Run:
     n_common: int
     """Inputs that all windows have in common; none of them is scored before."""
 
+    @property
+    def longest(self) -> int:
+        """Return the inputs of its longest window."""
+        return max(group.longest for group in self.groups)
+
     def rows(self, batch_tokens: int) -> int:
         """Return how many groups to score at once, given how many positions are passed at once."""
-        longest = max(len(window.inputs) for group in self.groups for window in group.windows)
+        longest = self.longest
         fitting = min(batch_tokens // (longest - self.n_common), MAX_HELD // longest)
         return min(max(1, fitting), len(self.groups))
 
@@ -73,7 +78,7 @@ def score_run(
 ) -> Iterator[tuple[int, WindowScore]]:
     """Yield (number, score) of every window of a run."""
     n_rows = run.rows(batch_tokens)
-    groups = sorted(run.groups, key=lambda group: -max(len(window.inputs) for window in group.windows))
+    groups = sorted(run.groups, key=lambda group: -group.longest)
     cache = _read(module, run, n_rows, batch_tokens)
     for start in range(0, len(groups), n_rows):
         batch = groups[start : start + n_rows]
@@ -86,10 +91,9 @@ def score_run(
 def _read(module: Any, run: Run, n_rows: int, batch_tokens: int) -> Any:
     """Return a cache that holds the beginning in each row, read in pieces of `batch_tokens` at most."""
     beginning = run.groups[0].windows[0].inputs[: run.n_common]
-    longest = max(len(window.inputs) for group in run.groups for window in group.windows)
     piece = max(1, batch_tokens // n_rows)
     with quiet(module):
-        cache = module.new_cache(n_rows, longest)
+        cache = module.new_cache(n_rows, run.longest)
         for start in range(0, len(beginning), piece):
             logits_of(module, token_rows(module, [beginning[start : start + piece]] * n_rows), cache)
     return cache

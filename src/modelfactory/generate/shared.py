@@ -36,6 +36,11 @@ class Group:
     n_shared: int
     """Inputs that all of them have in common, and after which the first scored position comes."""
 
+    @property
+    def longest(self) -> int:
+        """Return the inputs of its longest window."""
+        return max(len(window.inputs) for window in self.windows)
+
 
 def grouped(windows: Sequence[Window]) -> Iterator[Group]:
     """Put neighbours with equal inputs up to the first scored one together."""
@@ -58,7 +63,7 @@ def score_groups(
     on_batch: Callable[[int], None],
 ) -> Iterator[tuple[int, WindowScore]]:
     """Yield (number, score) of every window."""
-    lengths = [max(len(window.inputs) for window in group.windows) for group in groups]
+    lengths = [group.longest for group in groups]
     for members in batches(lengths, batch_tokens):
         batch = [groups[member] for member in members]
         with quiet(module):

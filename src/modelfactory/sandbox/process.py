@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from modelfactory.errors import SandboxMissing
 from modelfactory.sandbox.bubblewrap import environment, require_sandbox, sandboxed, unsandboxed
 from modelfactory.sandbox.outcome import Ended, Outcome, judge
 
@@ -50,8 +51,6 @@ def run_program(program: str, limits: Limits, *, allow_unsandboxed: bool = False
 
 def _has_sandbox(*, allow_unsandboxed: bool) -> bool:
     """Say whether to sandbox; a sandbox that is there is used, whatever is allowed."""
-    from modelfactory.errors import SandboxMissing
-
     try:
         require_sandbox()
     except SandboxMissing:
