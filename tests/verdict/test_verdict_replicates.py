@@ -3,7 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from modelfactory.verdict import Outcomes, compare, planned_difference, replicate_noise
+from modelfactory.verdict import (
+    Noise,
+    Outcomes,
+    compare,
+    detectable_difference,
+    planned_difference,
+    replicate_noise,
+)
 from tests.verdict.studies import SCORE, Against, simulated
 
 SEEDS = {"a": range(5), "b": range(5)}
@@ -49,6 +56,22 @@ def test_a_design_of_single_seeds_sees_nothing() -> None:
     assert planned_difference(noise, {"a": [0], "b": [0]}, n_paired=1, n_comparisons=1) is None
     pooled = {"a": [0], "b": [0], "c": range(4), "d": range(4)}
     assert planned_difference(noise, pooled, n_paired=1, n_comparisons=1) is not None
+
+
+def test_runs_that_came_out_all_alike_tell_no_noise() -> None:
+    random = np.random.default_rng(1)
+    alike = simulated(
+        random, gains={"p": 0.0, "q": 0.0}, n_seeds=4, n_items=6, seed_sd=0.0, item_sd=0.0, rest_sd=0.0
+    )
+    noise = replicate_noise(alike, SCORE)
+    assert noise is not None
+    assert noise.never_varied
+    assert planned_difference(noise, SEEDS, n_paired=5, n_comparisons=1) is None
+
+
+def test_without_noise_every_difference_is_seen() -> None:
+    silent = Noise(seed_variance=0.0, seed_df=3.0, item_variance=0.0, item_df=5.0)
+    assert detectable_difference(silent) == 0.0
 
 
 def test_the_difference_told_before_is_seen_as_often_as_stated() -> None:

@@ -132,6 +132,11 @@ def _sentence(
             f"{measure.task}: what difference this design can see is unknown: "
             "no variant is stored with two seeds of this task"
         )
+    if noise.never_varied:
+        return (
+            f"{measure.task}: what difference this design can see is unknown: "
+            f"the {noise.n_runs} stored runs of this task came out all alike"
+        )
     if seen is None:
         return (
             f"{measure.task}: this design can see no difference: with one seed of each variant, "

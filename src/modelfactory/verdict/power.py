@@ -132,7 +132,12 @@ def _items(design: Design, difference: float, power: float, n_clusters: int) -> 
 
 
 def detectable_difference(noise: Noise, *, alpha: float = 0.05, power: float = 0.8) -> float:
-    """Return the true difference that a comparison with this noise calls better or worse with `power`."""
+    """Return the true difference that a comparison with this noise calls better or worse with `power`.
+
+    Without any noise that is every difference above 0, so 0.
+    """
+    if noise.variance == 0:
+        return 0.0
     design, here = Design(noise=noise, n_seeds=1, alpha=alpha), np.ones(1)
     low, high = 0.0, MOST_STDERRS * noise.stderr
     for _ in range(60):

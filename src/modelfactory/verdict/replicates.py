@@ -39,6 +39,11 @@ class ReplicateNoise:
     variants: tuple[str, ...]
     """Of those runs, the variants that have more than one seed."""
 
+    @property
+    def never_varied(self) -> bool:
+        """Return whether those runs came out all alike, as on a task that none can do: it tells no noise."""
+        return self.seed_variance == 0 and not self.item_variance
+
 
 def replicate_noise(outcomes: Outcomes, measure: Measure) -> ReplicateNoise | None:
     """Return the noise that runs of one task show; None without a variant that has two seeds.
@@ -99,10 +104,11 @@ def planned_difference(
         power: chance to see the difference.
 
     Returns:
-        The difference in the metric's own unit; None where the design cannot know its seed noise.
+        The difference in the metric's own unit; None where the design cannot know its seed noise, or the
+        earlier runs never varied.
     """
     df = _planned_df(seeds, n_paired)
-    if n_paired == 0 or df == 0 or noise.n_clusters < 2:
+    if n_paired == 0 or df == 0 or noise.n_clusters < 2 or noise.never_varied:
         return None
     planned = Noise(
         seed_variance=noise.seed_variance / n_paired,
