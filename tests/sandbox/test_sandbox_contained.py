@@ -38,7 +38,7 @@ def outcome(program: str, limits: Limits = LIMITS) -> Outcome:
         ("x = 1\0", "failed", "", "null bytes"),
         ("x = bytearray(10**10)", "memory", "", "MemoryError"),
         ("import os\nwhile True: os.fork()", "failed", "processes", "temporarily unavailable"),
-        (THREADS.format(n=99, s=60), "failed", "processes", "can't start new thread"),
+        (THREADS.format(n=40, s=60), "failed", "processes", "can't start new thread"),
         ("for _ in range(1000): print('x' * 10**6)", "failed", "output", "killed after 1,048,576 bytes"),
         ("import socket; socket.create_connection(('192.0.2.1', 80))", "failed", "network", "unreachable"),
         ("import socket; socket.getaddrinfo('a.example', 80)", "failed", "network", "gaierror"),
@@ -137,7 +137,7 @@ def test_outcomes_come_in_the_order_of_the_programs() -> None:
 
 
 def test_two_pools_at_once_do_not_use_up_each_others_processes() -> None:
-    programs = [THREADS.format(n=20, s=0.3)] * 4
+    programs = [THREADS.format(n=20, s=2)] * 4
     seen: list[Outcome] = []
 
     def pool() -> None:
