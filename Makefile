@@ -15,7 +15,7 @@ demo: $(DONE)  ## set up, run the first question on real data, end with a verdic
 	$(BIN)/factory demo --report report.html
 
 test: setup  ## set up and run all tests
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8
 
 setup: $(DONE) system-packages  ## make .venv and install everything into it
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import textwrap
@@ -17,9 +16,10 @@ from modelfactory.errors import CommandError, DiskFull, StageFailed
 from modelfactory.interchange import export_gguf, export_hugging_face
 from modelfactory.interchange.aside import BEGUN, aside
 from tests.interchange.material import SPECS, built
+from tests.limits import files_of_at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 LLAMA = SPECS["llama"][1]
 EXPORTS = [export_hugging_face, export_gguf]
@@ -58,25 +58,15 @@ def test_a_folder_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyP
         exported(export_hugging_face, tmp_path / "model")
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("export", EXPORTS)
-@pytest.mark.usefixtures("small_files")
 def test_no_space_for_the_weights(export: Export, tmp_path: Path) -> None:
-    with pytest.raises(DiskFull, match="no space left"):
+    with pytest.raises(DiskFull, match="no space left"), files_of_at_most(20_000):
         exported(export, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("small_files")
 def test_folders_made_for_what_failed_are_removed(tmp_path: Path) -> None:
-    with pytest.raises(DiskFull):
+    with pytest.raises(DiskFull), files_of_at_most(20_000):
         exported(export_hugging_face, tmp_path / "a" / "b" / "model")
     assert list(tmp_path.iterdir()) == []
 

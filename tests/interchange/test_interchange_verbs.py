@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +19,7 @@ from modelfactory.store import Store
 from modelfactory.tokens import TokenizerFile, tokenizer_stage
 from modelfactory.train import load_model
 from tests.interchange.material import FILES, SPECS, assert_equal_states, bpe, built
+from tests.limits import files_of_at_most
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,12 +138,8 @@ def test_a_full_disk_leaves_nothing_of_an_import(
 ) -> None:
     with Store.open(tmp_path / "workspace", create=True):
         pass
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, before[1]))  # fewer than the weights have
-    try:
+    with files_of_at_most(700_000):  # fewer than the weights have
         told = factory(capsys, *STORIES, "--name", "x", "--workspace", workspace, code=2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "ulimit -f" in told["error"]
     assert list((tmp_path / "workspace" / "aside").iterdir()) == []
 

@@ -4,7 +4,6 @@ import errno
 import json
 import math
 import os
-import resource
 import shutil
 import subprocess
 from dataclasses import replace
@@ -26,6 +25,7 @@ from modelfactory.train import AdamW, load_model, segment
 from modelfactory.train import checkpoint as checkpoint_module
 from modelfactory.train.learner import Learner
 from modelfactory.train.settings import torch_settings
+from tests.limits import files_of_at_most
 from tests.train.material import (
     EOS,
     GPT,
@@ -278,13 +278,8 @@ def test_a_bound_on_the_size_of_files_is_called_that_and_no_full_disk(
     inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     """As one of `ulimit -f`, in the words that the failed stage is told in."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    try:
-        with pytest.raises(DiskFull) as caught:
-            train(spec(to_step=1), inputs, tmp_path / "run")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with pytest.raises(DiskFull) as caught, files_of_at_most(100_000):
+        train(spec(to_step=1), inputs, tmp_path / "run")
     text = describe(caught.value, classify(caught.value), str(tmp_path))
     assert "a file would be larger than 100,000 bytes (`ulimit -f`)" in text
     assert text.endswith("Raise it (`ulimit -f unlimited`), then run again.")
