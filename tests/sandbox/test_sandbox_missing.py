@@ -22,7 +22,7 @@ def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_bubblewrap")
 def test_without_bubblewrap_nothing_runs() -> None:
-    with pytest.raises(SandboxMissing, match=r"apt-get install bubblewrap.*allow_unsandboxed"):
+    with pytest.raises(SandboxMissing, match=r"apt-get install bubblewrap.*--allow-unsandboxed"):
         run_program("", Limits())
 
 

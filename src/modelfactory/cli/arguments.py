@@ -12,8 +12,10 @@ import shtab
 from modelfactory.cli import (
     comparing,
     coordinates,
+    evaluating,
     inspecting,
     interchange,
+    permission,
     planning,
     promoting,
     running,
@@ -80,6 +82,7 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
     _add_file(plan)
     _add_execution(plan)
     _add_way(plan)
+    permission.add_option(plan)
     plan.add_argument(
         "--explain", metavar="STAGE", help="show one stage in full: fingerprint, role or its beginning"
     )
@@ -99,10 +102,17 @@ def _add_running(verbs: argparse._SubParsersAction[Parser]) -> None:
     run = _verb(verbs, "run", running.run, "carry out what is missing; safe to stop and to start again")
     _add_file(run)
     _add_run_options(run)
+    permission.add_option(run)
     demo = _verb(
         verbs, "demo", running.demo, "run the first question on the sources of Python's standard library"
     )
     _add_run_options(demo)
+    eval_ = _verb(
+        verbs, "eval", evaluating.eval_, "ask a stored checkpoint tasks; stored like those of experiments"
+    )
+    evaluating.add_options(eval_)
+    _add_execution(eval_)
+    permission.add_option(eval_)
     compare = _verb(
         verbs,
         "compare",

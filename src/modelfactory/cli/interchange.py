@@ -18,6 +18,7 @@ from modelfactory.cli.setting import existing_store, say
 from modelfactory.data import Pin, pin_file
 from modelfactory.engine.protocol import Finished
 from modelfactory.errors import CommandError, DiskFull, SourceError
+from modelfactory.plan import with_added
 from modelfactory.plan.planned import PlannedStage, stage_id
 from modelfactory.plan.planning import RUN
 from modelfactory.plan.states import with_states
@@ -102,7 +103,7 @@ def import_(arguments: argparse.Namespace) -> Answer:
         stack.callback(store.leave, holder)
         made = [_make(store, stage, holder) for stage in stages]
         roles = {stage.kind: stage.id for stage in stages}
-        store.name_experiment(name, "", json.dumps(to_json(stages[-1].spec)), roles)
+        store.name_experiment(name, "", json.dumps(to_json(stages[-1].spec)), with_added(store, name, roles))
         facts = json.loads((store.stage_dir(roles[ROLE]) / "model.json").read_text("utf-8"))
     data = {"name": name, "stages": roles, "was_there": not made[-1]}
     data |= {key: facts[key] for key in ("n_parameters", "vocab_size", "imported")}

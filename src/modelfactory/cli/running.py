@@ -16,7 +16,7 @@ from modelfactory.findings import Verdict, judge
 from modelfactory.findings.problems import Stale, stale_of
 from modelfactory.findings.report_data import report_data
 from modelfactory.live import Live
-from modelfactory.plan import note_speed
+from modelfactory.plan import note_speed, with_added
 from modelfactory.report import print_verdict, write_report
 from modelfactory.run import RunOptions, StageDone, carry_out
 from modelfactory.spec import canonical_json
@@ -80,7 +80,7 @@ def _run(arguments: argparse.Namespace, file: Path, report_to: Path | None) -> A
     code = INTERRUPTED if outcome.stopped else outcome.code
 
     def text(console: Console) -> None:
-        _print_failures(console, outcome)
+        print_failures(console, outcome)
         if verdict is not None:
             show_verdict(console, verdict, stale)
         _print_end(console, outcome, written, n_stages)
@@ -103,7 +103,7 @@ def _opened(setting: Setting) -> Store:
 
 def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) -> Outcome:
     for experiment in setting.plan.experiments:
-        stages = setting.plan.roles[experiment.name]
+        stages = with_added(store, experiment.name, setting.plan.roles[experiment.name])
         store.name_experiment(experiment.name, str(setting.study.file), canonical_json(experiment), stages)
     threads = max(arguments.threads // arguments.jobs, 1)
     is_compiled = wants_compile(arguments.compile, setting.plan, store)
@@ -120,21 +120,21 @@ def _carried_out(arguments: argparse.Namespace, setting: Setting, store: Store) 
     )
     with (
         LocalEngine(jobs=arguments.jobs, threads_total=threads * arguments.jobs) as engine,
-        _live(arguments) as live,
+        live(arguments) as shown,
     ):
-        return carry_out(setting.plan, store, engine, options, _listener(live, store, threads))
+        return carry_out(setting.plan, store, engine, options, listener(shown, store, threads))
 
 
-def _live(arguments: argparse.Namespace) -> Live:
+def live(arguments: argparse.Namespace) -> Live:
     """Return the display; it names failures only where the answer does not name them for people."""
     return Live(failures=arguments.json)
 
 
-def _listener(live: Live, store: Store, threads: int) -> Callable[[Event], None]:
+def listener(shown: Live, store: Store, threads: int) -> Callable[[Event], None]:
     """Show what happens, and keep how fast stages were for the next plan."""
 
     def hear(event: Event) -> None:
-        live(event)
+        shown(event)
         if isinstance(event, StageDone):
             note_speed(store, event.stage, seconds=event.seconds, threads=threads)
 
@@ -146,7 +146,7 @@ def _verdict(setting: Setting, store: Store, step: int | None = None) -> Verdict
     return judge(study.experiments, study.comparisons, setting.plan.roles, store, step=step)
 
 
-def _print_failures(console: Console, outcome: Outcome) -> None:
+def print_failures(console: Console, outcome: Outcome) -> None:
     for failure in outcome.failed:
         console.print(f"failed {failure.label}: {failure.error}", style="bold", markup=False)
     if outcome.failed:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from modelfactory.cli.permission import permitted
 from modelfactory.data import MemoryCache
 from modelfactory.errors import CommandError, InvalidInput, InvalidInputs, SpecError, WorkspaceError, closest
 from modelfactory.loading import Study, flattened, read_study
@@ -48,6 +49,8 @@ def planned(
     """
     way = _way(arguments)  # a word that is none is told before anything is read
     reading = read_study(file or arguments.file)
+    if getattr(arguments, "allow_unsandboxed", False):
+        reading = permitted(reading)
     with maybe_store(arguments.workspace, create=create and reading.study is not None) as store:
         faults = list(reading.faults)
         with _unless_told(faults):

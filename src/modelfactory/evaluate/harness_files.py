@@ -171,3 +171,23 @@ def _flat(data: Any) -> list[str]:
     if isinstance(data, list):
         return [path for each in data for path in _flat(each)]
     return [] if data is None else [str(data)]
+
+
+def task_named_in(path: Path) -> str:
+    """Return the name of the task that a YAML holds.
+
+    Raises:
+        SourceError: it cannot be read, or holds no task.
+    """
+    try:
+        found = [name for kind, name in TASK_LINE.findall(path.read_text(encoding="utf-8")) if kind == "task"]
+    except (OSError, UnicodeDecodeError) as error:
+        near = closest(path.name, [each.name for each in path.parent.glob("*.y*ml")])
+        raise SourceError(
+            place=str(path), found=str(error), wanted="a YAML of lm-evaluation-harness", remedy=near
+        ) from error
+    if not found:
+        raise SourceError(
+            place=str(path), found="no line `task: NAME`", wanted="the YAML of one task", remedy="Name it."
+        )
+    return str(found[0])

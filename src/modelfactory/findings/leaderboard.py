@@ -95,7 +95,8 @@ def leaderboard(store: Store, runs: Sequence[NamedExperiment], *, step: int | No
         runs: to rank; those without stored evaluations have no row.
         step: of the checkpoints; by default the last one of each run that was evaluated on the task.
     """
-    found = list({(e.variant, e.seed, e.measure.task): e for e in evaluated(store, runs, step=step)}.values())
+    every = evaluated(store, runs, step=step)
+    found = list({(e.variant, e.seed, e.measure.task, e.asked): e for e in every}.values())
     rows: list[Row] = []
     for key in dict.fromkeys((each.measure.task, each.asked) for each in found):
         rows += _ranked(store, [each for each in found if (each.measure.task, each.asked) == key])

@@ -54,7 +54,7 @@ def read_study(path: Path) -> Reading:
         _refuse_together(study)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it raises is one of its faults
         found = tried(path, tree)
-        faults = tuple(found.faults or _as_faults(path, error))
+        faults = tuple(found.faults or as_faults(path, error))
         return Reading(study=None, sound=found.sound, n_experiments=found.n_experiments, faults=faults)
     return Reading(study=study, sound=study.experiments, n_experiments=len(study.experiments))
 
@@ -65,6 +65,7 @@ def _refuse_together(study: Study) -> None:
         raise InvalidInputs(found)
 
 
-def _as_faults(path: Path, error: BaseException) -> list[InvalidInput]:
+def as_faults(path: Path, error: BaseException) -> list[InvalidInput]:
+    """Return what an import of a file raised as faults, with their lines."""
     places = Places(path)
     return places.told(error) if isinstance(error, InvalidInput) else [raised(places, error)]

@@ -120,7 +120,7 @@ def _planned(
     threads: int,
     way: Way,
 ) -> Plan:
-    graph = _Graph(sources)
+    graph = Graph(sources)
     roles = {experiment.name: graph.add(experiment) for experiment in listed}
     prices = Prices(store, threads=threads, graph=graph.stages, pins=graph.pins)
     priced = [prices.priced(stage) for stage in graph.named()]
@@ -136,7 +136,7 @@ def _planned(
     )
 
 
-class _Graph:
+class Graph:
     """Stages by fingerprint, in the order in which they were first needed, which is topological."""
 
     def __init__(self, sources: PinnedSources) -> None:
@@ -218,7 +218,7 @@ class _Graph:
         pins = self._chat_pins(dataset, spec)
         return self._put("tokens", f"{dataset.name} ({dataset.split.part})", Shards(), inputs, pins=pins)
 
-    def _chat_pins(self, dataset: Dataset, tokenizer: BPE | TokenizerFile) -> dict[str, str]:
+    def _chat_pins(self, dataset: Dataset, tokenizer: BPE | TokenizerFile | None) -> dict[str, str]:
         """Return the pins of what renders its conversations, by input; none for texts."""
         found = {name: self._by_source[path] for name, path in chat_files(dataset, tokenizer).items()}
         self.pins |= {pin.digest: pin for pin in found.values()}
@@ -255,7 +255,7 @@ class _Graph:
             resumes = self._put("train", label, spec, inputs, resumes=resumes)
             roles[f"train@{step}"] = resumes
             place = f"{experiment.name} at step {step:,}"
-            roles |= self._evaluations(place, step, tasks, roles, spec_of_it)
+            roles |= self.evaluations(place, step, tasks, roles, spec_of_it)
             before = step
             if step == until:
                 break
@@ -275,14 +275,23 @@ class _Graph:
         inputs, pins = {"tokenizer": tokenizer}, {"source": pin.digest}
         return {START: self._put("import", start.path, self._imports[start], inputs, pins=pins)}
 
-    def _evaluations(
+    def evaluations(
         self,
         label: str,
         step: int,
         tasks: tuple[Task, ...],
         roles: Mapping[str, str],
-        tokenizer: BPE | TokenizerFile,
+        tokenizer: BPE | TokenizerFile | None,
     ) -> dict[str, str]:
+        """Add the evaluations of one checkpoint; return `task@step` -> fingerprint.
+
+        Args:
+            label: of the checkpoint, for people.
+            step: of it.
+            tasks: it is asked.
+            roles: has `train@step` and `tokenizer`.
+            tokenizer: it was trained with; renders conversations.
+        """
         found = {}
         for task in tasks:
             inputs = {"checkpoint": roles[f"train@{step}"], "tokenizer": roles["tokenizer"]}

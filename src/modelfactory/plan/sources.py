@@ -84,6 +84,40 @@ def try_sources(
     return PinnedSources(by_source=found, imports=imports), faults
 
 
+def pin_tasks(tasks: Sequence[Task], tokenizer: TokenizerFile | None, cache: PinCache) -> PinnedSources:
+    """Pin what tasks read, for checkpoints that are there already.
+
+    Args:
+        tasks: whose datasets and item files.
+        tokenizer: of the checkpoints; conversations may be rendered by a template beside its file. None: it
+            has no file.
+        cache: hashes of files seen before.
+
+    Raises:
+        InvalidInputs: all sources that are not there or cannot be read, and every faulty line of item files.
+    """
+    found: dict[Any, Pin] = {}
+    faults: list[InvalidInput] = []
+    for task in tasks:
+        try:
+            found |= _pins_of_task(task, tokenizer, cache)
+        except InvalidInput as error:
+            faults.extend(flattened(error))
+    if faults:
+        raise InvalidInputs(faults)
+    return PinnedSources(by_source=found)
+
+
+def _pins_of_task(task: Task, tokenizer: TokenizerFile | None, cache: PinCache) -> dict[Any, Pin]:
+    found: dict[Any, Pin] = {(task, name): _pinned_items(task, name, cache) for name in item_files(task)}
+    if (dataset := dataset_of(task)) is not None:
+        for n, source in enumerate(dataset.sources):
+            found[source] = pin(source, cache, place=f"dataset {dataset.name!r}: sources[{n}]")
+        check_dataset(dataset, [found[source] for source in dataset.sources])
+        found |= {path: pin_file(path, cache) for path in chat_files(dataset, tokenizer).values()}
+    return found
+
+
 def is_pinned(experiment: Experiment, sources: PinnedSources) -> bool:
     """Say whether all sources that an experiment is made from are there."""
     every = with_starts([experiment])

@@ -35,7 +35,8 @@ def with_states(
 ) -> list[PlannedStage]:
     """Return the stages with code, state and reason; they come in topological order."""
     listed = list(stages)
-    records = store.states([stage.id for stage in listed]) if store is not None else {}
+    wanted = {id_ for stage in listed for id_ in (stage.id, *stage.inputs.values())}
+    records = store.states(sorted(wanted)) if store is not None else {}
     parsed = Parsed(store.cache_get(PARSED) if store is not None else None)
     judge = _Judge(records, _History(store, roles), parsed)
     judged = [judge.judged(stage) for stage in listed]

@@ -28,9 +28,13 @@ class Shelf:
         self._store = store
         self._keep = options.on_stale == "keep"
         self._tell = tell
-        self._records: dict[str, Record] = store.states([stage.id for stage in stages])
+        listed = list(stages)
+        self._records: dict[str, Record] = store.states([stage.id for stage in listed])
         self._damaged: set[str] = set()
-        self.contents: dict[str, str] = {}
+        outside = {i for stage in listed for i in stage.inputs.values()} - {stage.id for stage in listed}
+        self.contents: dict[str, str] = {
+            found.fingerprint: found.content_sha256 for found in store.states(sorted(outside)).values()
+        }
         """Fingerprint -> content_sha256 of the stages that are there now."""
 
     def look_again(self, stages: Iterable[PlannedStage]) -> None:

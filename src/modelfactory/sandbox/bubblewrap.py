@@ -65,7 +65,7 @@ def _missing(found: str, remedy: str) -> SandboxMissing:
         place="sandbox",
         found=found,
         wanted="a sandbox for programs that a model wrote",
-        remedy=f"{remedy} Or accept that they run as you: allow_unsandboxed=True.",
+        remedy=f"{remedy} Or accept that they run as you: --allow-unsandboxed.",
     )
 
 

@@ -23,18 +23,22 @@ class Experiments:
 
     def name(self, name: str, file: str, spec_json: str, stages: Mapping[str, str]) -> None:
         """Let a name stand for these stages from now on; nothing when it does already."""
-        row = (name, file, spec_json, compact(dict(stages)))
         with self._database.write() as connection:
-            last = connection.execute(
-                "SELECT name, file, spec_json, stages FROM experiments WHERE name = ? "
-                "ORDER BY number DESC LIMIT 1",
-                (name,),
-            ).fetchone()
-            if last is None or tuple(last) != row:
-                connection.execute(
-                    "INSERT INTO experiments (name, file, spec_json, stages, named) VALUES (?, ?, ?, ?, ?)",
-                    (*row, self._clock()),
-                )
+            self._keep(connection, (name, file, spec_json, compact(dict(stages))))
+
+    def add(self, name: str, stages: Mapping[str, str]) -> None:
+        """Let a name stand for these stages besides; nothing where there is no such name."""
+        with self._database.write() as connection:
+            last = _last(connection, name)
+            if last is not None:
+                self._keep(connection, (*last[:3], compact(json.loads(last[3]) | dict(stages))))
+
+    def _keep(self, connection: sqlite3.Connection, row: tuple[str, str, str, str]) -> None:
+        if _last(connection, row[0]) != row:
+            connection.execute(
+                "INSERT INTO experiments (name, file, spec_json, stages, named) VALUES (?, ?, ?, ?, ?)",
+                (*row, self._clock()),
+            )
 
     def latest(self) -> list[NamedExperiment]:
         """Return the latest meaning of each name, in the order of naming."""
@@ -55,6 +59,15 @@ class Experiments:
         """Take a name away with its history, so that `gc` may collect its stages; False without one."""
         with self._database.write() as connection:
             return connection.execute("DELETE FROM experiments WHERE name = ?", (name,)).rowcount > 0
+
+
+def _last(connection: sqlite3.Connection, name: str) -> tuple[str, str, str, str] | None:
+    """Return name, file, spec and stages of the latest meaning of a name."""
+    found = connection.execute(
+        "SELECT name, file, spec_json, stages FROM experiments WHERE name = ? ORDER BY number DESC LIMIT 1",
+        (name,),
+    ).fetchone()
+    return None if found is None else (found[0], found[1], found[2], found[3])
 
 
 def _from_rows(rows: list[sqlite3.Row]) -> list[NamedExperiment]:

@@ -244,6 +244,10 @@ class Store:
         """
         self._experiments.name(name, file, spec_json, stages)
 
+    def add_to_experiment(self, name: str, stages: Mapping[str, str]) -> None:
+        """Let a name stand for these stages (role -> fingerprint) besides those that it has."""
+        self._experiments.add(name, stages)
+
     def experiments(self) -> list[NamedExperiment]:
         """Return the latest meaning of each name, in the order of naming."""
         return self._experiments.latest()

@@ -23,8 +23,12 @@ NAMES = tuple(f"{kind}_token" for kind in ("bos", "eos", "unk", "sep", "pad", "c
 """Of special tokens in a tokenizer_config.json."""
 
 
-def chat_files(dataset: Dataset, tokenizer: BPE | TokenizerFile) -> dict[str, Path]:
+def chat_files(dataset: Dataset, tokenizer: BPE | TokenizerFile | None) -> dict[str, Path]:
     """Return the files that the tokens of a dataset follow from besides, by input; none for plain texts.
+
+    Args:
+        dataset: of texts or conversations.
+        tokenizer: a template may lie beside its file; None is one that has no file.
 
     Raises:
         SourceError: conversations without a template, or one that is no template.
@@ -63,9 +67,9 @@ def template_of(files: Mapping[str, tuple[Path, bytes]]) -> ChatTemplate:
     return ChatTemplate(source, {name: token for name, token in named.items() if token}, str(path))
 
 
-def _beside(tokenizer: BPE | TokenizerFile, place: str) -> Path:
+def _beside(tokenizer: BPE | TokenizerFile | None, place: str) -> Path:
     """Return the file beside the tokenizer that holds its template."""
-    if isinstance(tokenizer, BPE):
+    if not isinstance(tokenizer, TokenizerFile):
         raise _no_template(place, "no Chats.template, and a BPE tokenizer, which has none of its own")
     folder = Path(tokenizer.path).parent
     if (folder / TEMPLATE_FILE).is_file():
