@@ -140,7 +140,7 @@ def test_shared_contexts_are_read_once_and_score_the_same(module: Any, model: La
 
 def test_sharing_passes_fewer_tokens(module: Any, model: LanguageModel) -> None:
     seen: list[int] = []
-    module.register_forward_pre_hook(lambda _, args: seen.append(args[0].numel()))
+    module.embedding.register_forward_pre_hook(lambda _, args: seen.append(args[0].numel()))
     model.loglikelihood([("twenty characters ok", ending) for ending in "abcd"])
     assert sum(seen) == 20 + 4  # the prefix and 19 characters once; then the last and no more, four times
 

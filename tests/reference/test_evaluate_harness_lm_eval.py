@@ -63,3 +63,25 @@ def numbers(sample: dict[str, Any]) -> list[float]:
 
 def flat(value: Any) -> list[Any]:
     return [x for each in value for x in flat(each)] if isinstance(value, (list, tuple)) else [value]
+
+
+def test_a_model_without_a_token_before_texts_is_read_as_lm_eval_does_by_default(tmp_path: Path) -> None:
+    """Also an empty context, and items that are longer than the context."""
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    module, tokenizer = built(SPEC), bpe()
+    export_hugging_face(module, SPEC, tokenizer, tmp_path / "model")
+    model = LanguageModel(module, tokenizer, max_seq_len=SPEC.max_seq_len, adds_prefix=False)
+    peer = HFLM(
+        pretrained=str(tmp_path / "model"), device="cpu", dtype="float32", batch_size=1, add_bos_token=False
+    )
+    long = "a dog and a cat " * 40
+    pairs = [("Once upon a time", " there was"), ("", "Once upon"), (long, " a dog"), ("x", " the end")]
+    asked = [
+        Instance(request_type="loglikelihood", doc={}, arguments=pair, idx=n) for n, pair in enumerate(pairs)
+    ]
+    ours, theirs = model.loglikelihood(pairs), peer.loglikelihood(asked)
+    assert [each.logprob for each in ours] == pytest.approx([score for score, _ in theirs], abs=1e-4)
+    assert [each.is_greedy for each in ours] == [greedy for _, greedy in theirs]
+    assert [each.n_cut > 0 for each in ours] == [False, False, True, False]

@@ -73,16 +73,16 @@ class Cloze:
         """Raise SourceError, with file and line, for a row without passage or ending."""
         del name  # it has one file
         for row in rows:
-            self._texts(row)
+            self.texts_of(row)
 
     def prepare(self, documents: Mapping[str, Sequence[Row]], tokenizer: Encoder) -> Prepared:
         """Encode every passage and its ending."""
         from modelfactory.generate.encoding import encode_pairs
 
         rows = documents["items"]
-        pairs = encode_pairs(tokenizer, [self._texts(row) for row in rows])
+        pairs = encode_pairs(tokenizer, [self.texts_of(row) for row in rows])
         items = (
-            _Item(row, self._texts(row)[1], pair, row.item_id(number))
+            _Item(row, self.texts_of(row)[1], pair, row.item_id(number))
             for number, (row, pair) in enumerate(zip(rows, pairs, strict=True))
         )
         return Prepared(items=tuple(items), skipped={})
@@ -99,7 +99,8 @@ class Cloze:
         }
         return Answers(outcomes=outcomes, facts=facts)
 
-    def _texts(self, row: Row) -> tuple[str, str]:
+    def texts_of(self, row: Row) -> tuple[str, str]:
+        """Return a passage and its ending, with what joins them."""
         return row.text(self.context_field), self.joint + row.text(self.continuation_field)
 
 

@@ -112,7 +112,7 @@ class MultipleChoice:
         rows = documents["items"]
         read = [self._read(row) for row in rows]
         shots = Shots(self, documents)
-        contexts = [self._context(row, shots) for row in rows]
+        contexts = [self.context_of(row, shots) for row in rows]
         asked = zip(contexts, read, strict=True)
         texts = [(context, self.joint + choice) for context, (choices, _) in asked for choice in choices]
         pairs = iter(encode_pairs(tokenizer, texts))
@@ -160,7 +160,8 @@ class MultipleChoice:
             )
         return tuple(choices), gold
 
-    def _context(self, row: Row, shots: Shots) -> str:
+    def context_of(self, row: Row, shots: Shots) -> str:
+        """Return what stands before the choices of a question: its shots and the question."""
         before = [self._shown(shot) + self.separator for shot in shots.before(row)]
         return "".join(before) + row.text(self.query_field)
 

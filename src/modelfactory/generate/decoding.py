@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from modelfactory.generate.choosing import choose, penalised
-from modelfactory.generate.quiet import logits_of, quiet
+from modelfactory.generate.quiet import quiet, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,18 +40,26 @@ def fitted(ids: Sequence[int], *, prefix_id: int, max_len: int, max_new_tokens: 
         max_len: context of the model.
         max_new_tokens: of the completion.
     """
-    room = max(max_len - max_new_tokens, max_len // 2, 1) - 1
+    room = room_for_prompt(max_len, max_new_tokens) - 1
     n_cut = max(0, len(ids) - room)
     return Prompt((prefix_id, *ids[n_cut:]), n_cut)
+
+
+def room_for_prompt(max_len: int, max_new_tokens: int) -> int:
+    """Return the tokens that a prompt may have, what starts it included."""
+    return max(max_len - max_new_tokens, max_len // 2, 1)
 
 
 class Decoding:
     """A batch of prompts being continued. Iterate for one mapping row -> new token at each step, forever."""
 
-    def __init__(self, module: Any, prompts: Sequence[Prompt], sampling: Sampling, *, max_len: int) -> None:
+    def __init__(
+        self, module: Any, prompts: Sequence[Prompt], sampling: Sampling, *, max_len: int, products: Any
+    ) -> None:
         self._module = module
         self._sampling = sampling
         self._max_len = max_len
+        self._products = products
         self._n_prompt = [len(prompt.ids) for prompt in prompts]
         self._lines = [list(prompt.ids) for prompt in prompts]
         self._device = next(iter(module.parameters())).device
@@ -81,10 +89,10 @@ class Decoding:
         self._read(windows)
 
     def _read(self, tokens: list[list[int]]) -> None:
-        with quiet(self._module):
+        with quiet(self._module), self._products:
             tokens_BT = torch.tensor(tokens, dtype=torch.long, device=self._device)
-            logits_BTV = logits_of(self._module, tokens_BT, self._cache)
-            self._logits_BV = logits_BTV[:, -1].float()
+            found = read(self._module, tokens_BT, self._cache)
+            self._logits_BV = found.to_logits(found.states[:, -1]).float()
 
     def _grow(self, n_known: int, uniform_BN: torch.Tensor | None) -> dict[int, int]:
         """Append a token to each line that has no more than `n_known`."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelfactory.errors import InvalidInput
 from modelfactory.generate.answers import Completion, RollingScore, Score
 from modelfactory.generate.choosing import draws
-from modelfactory.generate.decoding import Decoding, Prompt, fitted
+from modelfactory.generate.decoding import Decoding, Prompt, fitted, room_for_prompt
 from modelfactory.generate.encoding import EncodedPair, Encoder, encode_pairs
 from modelfactory.generate.preambles import runs, saves_reading, score_run
+from modelfactory.generate.products import PackedProducts
+from modelfactory.generate.quiet import keeps_states
 from modelfactory.generate.scoring import MAX_LOGITS, WindowScore, batches, score_windows
 from modelfactory.generate.shared import grouped, is_worth_it, score_groups
 from modelfactory.generate.text import Growing, first_stop
@@ -33,7 +36,9 @@ def _nobody_listens(n_done: int, n_total: int) -> None:
 class LanguageModel:
     """A module and its tokenizer, ready to be asked; see the package docstring.
 
-    Every sequence starts with one prefix token, also where a context was cut. A text yields no special token:
+    Every sequence starts with one prefix token, also where a context was cut; of a model whose tokenizer puts
+    none before a text (`adds_prefix` False), only a sequence without context does, as lm-evaluation-harness
+    has it. A text yields no special token:
     `<|im_end|>` in a prompt is the characters it is made of; `generate_from` takes ids. Answers depend on the
     batch only by the order of floating-point sums (below 1e-5 per token in float32).
     """
@@ -45,6 +50,7 @@ class LanguageModel:
         *,
         max_seq_len: int,
         prefix_id: int | None = None,
+        adds_prefix: bool = True,
         batch_tokens: int = BATCH_TOKENS,
         on_batch: Callable[[int, int], None] = _nobody_listens,
     ) -> None:
@@ -57,6 +63,8 @@ class LanguageModel:
             prefix_id: the token every sequence starts with. Default: the end-of-text token, which comes
                 before each document in this factory's shards. For a model from elsewhere that was trained
                 with a token for the beginning of text, give that.
+            adds_prefix: whether the prefix comes before a context or prompt that has tokens. False for a
+                model from elsewhere whose texts began without.
             batch_tokens: positions passed at once, of a generation those of all rows at their end.
             on_batch: called with the number of windows or prompts done and their total after each batch,
                 and at each step of a generation; may raise to stop.
@@ -65,8 +73,10 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.max_seq_len = max_seq_len
         self.prefix_id = tokenizer.eos_id if prefix_id is None else prefix_id
+        self.adds_prefix = adds_prefix
         self.batch_tokens = batch_tokens
         self.on_batch = on_batch
+        self._products = PackedProducts()
 
     def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
         """Score each continuation after its context; see `encode_pairs` for the boundary."""
@@ -156,8 +166,13 @@ class LanguageModel:
 
     def _score(self, windows: Sequence[Window]) -> list[WindowScore]:
         """Score windows in their order; what neighbours share is read once."""
+        with self._products:
+            return self._scored(windows)
+
+    def _scored(self, windows: Sequence[Window]) -> list[WindowScore]:
         scores: dict[int, WindowScore] = {}
-        budget = max(1, min(self.batch_tokens, MAX_LOGITS // self.tokenizer.vocab_size))
+        most = self.batch_tokens if keeps_states(self.module) else MAX_LOGITS // self.tokenizer.vocab_size
+        budget = max(1, min(self.batch_tokens, most))
         options: Any = {"batch_tokens": budget, "on_batch": self._counting(len(windows))}
         groups: list[Group] = []
         for run in runs(list(grouped(windows))):
@@ -186,9 +201,20 @@ class LanguageModel:
         return token == self.tokenizer.eos_id or token in sampling.stop_ids
 
     def _windows(self, pair: EncodedPair, *, prefixed: bool) -> tuple[list[Window], int]:
-        first, context = self._parted(pair.context, prefixed=prefixed)
+        ids, n_cut = pair.context, 0
+        if prefixed and not self.adds_prefix:
+            ids, n_cut = self._last_of(ids, self.max_seq_len + 1 - len(pair.continuation))
+            prefixed = not ids
+        first, context = self._parted(ids, prefixed=prefixed)
         whole = EncodedPair(context, pair.continuation)
-        return windows_of_pair(whole, prefix_id=first, max_len=self.max_seq_len)
+        windows, n_more = windows_of_pair(whole, prefix_id=first, max_len=self.max_seq_len)
+        return windows, n_cut + n_more
+
+    @staticmethod
+    def _last_of(ids: Sequence[int], room: int) -> tuple[tuple[int, ...], int]:
+        """Return the last tokens of a text without a beginning to keep, and how many were cut."""
+        n_cut = min(max(0, len(ids) - max(room, 1)), max(len(ids) - 1, 0))
+        return tuple(ids[n_cut:]), n_cut
 
     def _parted(self, ids: Sequence[int], *, prefixed: bool) -> tuple[int, tuple[int, ...]]:
         """Return the token that comes first, and those after it."""
@@ -203,16 +229,21 @@ class LanguageModel:
         return (self.prefix_id, tuple(ids)) if prefixed else (ids[0], tuple(ids[1:]))
 
     def _fitted(self, ids: Sequence[int], sampling: Sampling, *, prefixed: bool) -> Prompt:
-        first, rest = self._parted(ids, prefixed=prefixed)
-        return fitted(
+        kept, n_cut = tuple(ids), 0
+        if prefixed and not self.adds_prefix:
+            kept, n_cut = self._last_of(ids, room_for_prompt(self.max_seq_len, sampling.max_new_tokens))
+            prefixed = not kept
+        first, rest = self._parted(kept, prefixed=prefixed)
+        prompt = fitted(
             rest,
             prefix_id=first,
             max_len=self.max_seq_len,
             max_new_tokens=sampling.max_new_tokens,
         )
+        return replace(prompt, n_cut=prompt.n_cut + n_cut)
 
     def _decoding(self, batch: Sequence[Prompt], sampling: Sampling) -> Decoding:
-        return Decoding(self.module, batch, sampling, max_len=self.max_seq_len)
+        return Decoding(self.module, batch, sampling, max_len=self.max_seq_len, products=self._products)
 
     def _complete(
         self,

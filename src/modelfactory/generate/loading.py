@@ -35,8 +35,9 @@ def load_language_model(
     facts = model_facts(checkpoint)
     # the matrix of an imported model may have more rows than there are tokens
     _check_vocabulary(facts.get("tokenizer_vocab_size", facts["vocab_size"]), loaded, checkpoint)
-    if "prefix_id" in facts:
-        options.setdefault("prefix_id", facts["prefix_id"])
+    for name in ("prefix_id", "adds_prefix"):
+        if name in facts:
+            options.setdefault(name, facts[name])
     max_seq_len = architecture_of(facts).max_seq_len
     return LanguageModel(load_model(checkpoint), loaded, max_seq_len=max_seq_len, **options)
 

@@ -12,7 +12,7 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.generate.quiet import logits_of, quiet
+from modelfactory.generate.quiet import quiet, read
 from modelfactory.generate.shared import Group, score_batch, token_rows
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _read(module: Any, run: Run, n_rows: int, batch_tokens: int) -> Any:
     with quiet(module):
         cache = module.new_cache(n_rows, run.longest)
         for start in range(0, len(beginning), piece):
-            logits_of(module, token_rows(module, [beginning[start : start + piece]] * n_rows), cache)
+            read(module, token_rows(module, [beginning[start : start + piece]] * n_rows), cache)
     return cache
 
 

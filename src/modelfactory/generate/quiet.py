@@ -1,11 +1,13 @@
 """To ask a module without a trace.
 
-Shapes: B rows, T positions, V vocabulary.
+Shapes: B rows, T positions, S the size of a state, V vocabulary, N positions of interest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,3 +52,31 @@ def logits_of(module: Any, tokens_BT: torch.Tensor, cache: Any = None) -> torch.
     B, T = tokens_BT.shape
     shape = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else repr(found)
     raise part_fault(module, "forward", shape, f"logits of shape ({B}, {T}, vocabulary)")
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a module made of some tokens; logits are worked out for the positions that are asked for."""
+
+    states: torch.Tensor
+    """Of shape (B, T, S)."""
+    to_logits: Callable[[torch.Tensor], torch.Tensor]
+    """From states_NS to logits_NV."""
+
+
+def keeps_states(module: Any) -> bool:
+    """Say whether a module gives states before logits (`states(tokens_BT, cache)`, `to_logits`)."""
+    return hasattr(module, "states") and hasattr(module, "to_logits")
+
+
+def read(module: Any, tokens_BT: torch.Tensor, cache: Any = None) -> Read:
+    """Have a module read tokens.
+
+    Of a module that gives logits alone the states are these.
+
+    Raises:
+        PartFault: a module of the user's own returned something else.
+    """
+    if keeps_states(module):
+        return Read(module.states(tokens_BT, cache), module.to_logits)
+    return Read(logits_of(module, tokens_BT, cache), lambda logits_NV: logits_NV)

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from modelfactory.generate.quiet import logits_of, quiet
+from modelfactory.generate.quiet import quiet, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from modelfactory.generate.quiet import Read
     from modelfactory.generate.windows import Window
 
 MAX_LOGITS = 2**25
-"""Logits held at once, 128 MiB in float32: with a large vocabulary these, not the layers, fill the memory."""
+"""Logits held at once of a module that gives logits alone, 128 MiB in float32: with a large vocabulary these,
+not the layers, fill the memory."""
+PIECE = 512
+"""Positions whose logits are held at once of a module that gives states."""
 
 
 class WindowScore(NamedTuple):
@@ -65,10 +69,8 @@ def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 def _score_batch(module: Any, batch: Sequence[Window]) -> list[WindowScore]:
     device = next(iter(module.parameters())).device
     with quiet(module):
-        logits_BTV = logits_of(module, padded([window.inputs for window in batch]).to(device))
-        rows, positions = scored_positions([window.first_scored for window in batch], batch)
-        logits_NV = logits_BTV[rows.to(device), positions.to(device)].float()
-        return scores_of(logits_NV, batch)
+        found = read(module, padded([window.inputs for window in batch]).to(device))
+        return scores_of(found, [window.first_scored for window in batch], batch)
 
 
 def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -87,12 +89,34 @@ def scored_positions(firsts: Sequence[int], batch: Sequence[Window]) -> tuple[to
     return rows, torch.cat(positions)
 
 
-def scores_of(logits_NV: torch.Tensor, batch: Sequence[Window]) -> list[WindowScore]:
-    """Sum the log-probabilities of the targets by window, in double precision."""
-    targets_N = torch.tensor([t for window in batch for t in window.targets], device=logits_NV.device)
-    target_logits_N = logits_NV.gather(-1, targets_N.unsqueeze(-1)).squeeze(-1)
-    logprobs_N = (target_logits_N.double() - logits_NV.logsumexp(dim=-1).double()).cpu()
-    is_best_N = (logits_NV.argmax(dim=-1) == targets_N).cpu()
+def scores_of(found: Read, firsts: Sequence[int], batch: Sequence[Window]) -> list[WindowScore]:
+    """Sum the log-probabilities of the targets by window, in double precision.
+
+    Args:
+        found: what the module made of the rows.
+        firsts: of each row, the position whose next token is the first to count.
+        batch: one window for each row; its targets may be none.
+    """
+    device = found.states.device
+    rows, positions = scored_positions(firsts, batch)
+    states_NS = found.states[rows.to(device), positions.to(device)]
+    targets_N = torch.tensor([t for window in batch for t in window.targets], device=device, dtype=torch.long)
+    logprobs_N, is_best_N = _judged(states_NS, targets_N, found.to_logits)
     counts = [len(window.targets) for window in batch]
     by_window = zip(torch.split(logprobs_N, counts), torch.split(is_best_N, counts), strict=True)
     return [WindowScore(float(logprobs.sum()), bool(is_best.all())) for logprobs, is_best in by_window]
+
+
+def _judged(
+    states_NS: torch.Tensor, targets_N: torch.Tensor, to_logits: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return log-probability (nats, float64) of each target, and whether it is the likeliest; on the CPU."""
+    logprobs, is_best = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.bool)]
+    for states_MS, targets_M in zip(
+        torch.split(states_NS, PIECE), torch.split(targets_N, PIECE), strict=True
+    ):
+        logits_MV = to_logits(states_MS).float()
+        logits_M = logits_MV.gather(-1, targets_M.unsqueeze(-1)).squeeze(-1)
+        logprobs.append((logits_M.double() - logits_MV.logsumexp(dim=-1).double()).cpu())
+        is_best.append((logits_MV.argmax(dim=-1) == targets_M).cpu())
+    return torch.cat(logprobs), torch.cat(is_best)

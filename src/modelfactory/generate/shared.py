@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from modelfactory.generate.quiet import logits_of, quiet
-from modelfactory.generate.scoring import WindowScore, batches, padded, scored_positions, scores_of
+from modelfactory.generate.quiet import Read, quiet, read
+from modelfactory.generate.scoring import WindowScore, batches, padded, scores_of
 from modelfactory.generate.windows import Window
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def score_batch(
     with quiet(module):
         if n_read > n_held:
             common = [group.windows[0].inputs[n_held:n_read] for group in batch]
-            logits_of(module, token_rows(module, common), cache)
+            read(module, token_rows(module, common), cache)
         for number in range(n_rounds):
             last = number == n_rounds - 1
-            logits_BTV = _continued(module, batch, number, n_read, cache if last else copy.deepcopy(cache))
-            yield from _round_scores(logits_BTV, batch, number, n_read)
+            found = _continued(module, batch, number, n_read, cache if last else copy.deepcopy(cache))
+            yield from _round_scores(found, batch, number, n_read)
 
 
 def token_rows(module: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -100,19 +100,18 @@ def token_rows(module: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
     return padded(rows).to(next(iter(module.parameters())).device)
 
 
-def _continued(module: Any, batch: Sequence[Group], number: int, n_read: int, cache: Any) -> torch.Tensor:
+def _continued(module: Any, batch: Sequence[Group], number: int, n_read: int, cache: Any) -> Read:
     """Read continuation `number` of every group; one that has fewer gets a token nobody looks at."""
     rows = [group.windows[number].inputs[n_read:] if number < len(group.windows) else (0,) for group in batch]
-    return logits_of(module, token_rows(module, rows), cache)
+    return read(module, token_rows(module, rows), cache)
 
 
 def _round_scores(
-    logits_BTV: torch.Tensor, batch: Sequence[Group], number: int, n_read: int
+    found: Read, batch: Sequence[Group], number: int, n_read: int
 ) -> Iterator[tuple[int, WindowScore]]:
     nothing = Window((), ())
     windows = [group.windows[number] if number < len(group.windows) else nothing for group in batch]
-    rows, positions = scored_positions([window.first_scored - n_read for window in windows], windows)
-    logits_NV = logits_BTV[rows.to(logits_BTV.device), positions.to(logits_BTV.device)].float()
-    for group, window, score in zip(batch, windows, scores_of(logits_NV, windows), strict=True):
+    scores = scores_of(found, [window.first_scored - n_read for window in windows], windows)
+    for group, window, score in zip(batch, windows, scores, strict=True):
         if window is not nothing:
             yield group.numbers[number], score

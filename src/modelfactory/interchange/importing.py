@@ -16,6 +16,8 @@ from modelfactory.interchange.tokenizer_checks import check_tokenizer_files
 from modelfactory.tokens.importing import read
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from modelfactory.interchange.imported import Imported
     from modelfactory.tokens.tokenizer import Tokenizer
 
@@ -61,8 +63,13 @@ def import_model(
     if found.tokenizer is None:
         return found
     origin = tokenizer_origin(place, found.tokenizer)
-    told = {"prefix_id": found.prefix_id} | ({} if origin is None else {"origin": origin})
+    told = {"prefix_id": found.prefix_id} | of_origin(origin, found.tokenizer.bos_id)
     return replace(found, facts={**found.facts, **told})
+
+
+def of_origin(origin: Mapping[str, Any] | None, bos_id: int | None) -> dict[str, Any]:
+    """Return the facts of how texts become tokens there: the token before each, if there is one."""
+    return {} if origin is None else {"origin": origin, "adds_prefix": bos_id is not None}
 
 
 def _model(place: Path, kind: Format, eos_token: str | None, *, with_tokenizer: bool) -> Imported:

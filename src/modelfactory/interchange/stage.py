@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from modelfactory.data import Pin
 from modelfactory.errors import SourceError
-from modelfactory.interchange.importing import files_of, import_model, tokenizer_origin
+from modelfactory.interchange.importing import files_of, import_model, of_origin, tokenizer_origin
 from modelfactory.interchange.tokenizer_files import check_vocabulary
 from modelfactory.spec import check_types, not_identity, to_json
 from modelfactory.stage import Progress
@@ -66,7 +66,8 @@ def run(spec: ImportedModel, inputs: Mapping[str, Path], output_dir: Path, site:
     origin = tokenizer_origin(spec.path, tokenizer)
     state = {f"model/{name}": tensor for name, tensor in imported.state.items()}
     site.report(Progress(done=2, total=3, unit="parts"))
-    facts = _facts(imported, tokenizer, spec.bos_token) | ({} if origin is None else {"origin": origin})
+    bos_id = None if spec.bos_token is None else tokenizer.token_id(spec.bos_token)
+    facts = _facts(imported, tokenizer, bos_id) | of_origin(origin, bos_id)
     text = json.dumps(facts, indent=1, sort_keys=True, allow_nan=False) + "\n"
     with full_disk_named(output_dir):
         checkpoint.save(state, output_dir / FOLDER)
@@ -74,9 +75,8 @@ def run(spec: ImportedModel, inputs: Mapping[str, Path], output_dir: Path, site:
     site.report(Progress(done=3, total=3, unit="parts"))
 
 
-def _facts(imported: Imported, tokenizer: Tokenizer, bos_token: str | None) -> dict[str, object]:
+def _facts(imported: Imported, tokenizer: Tokenizer, bos_id: int | None) -> dict[str, object]:
     spec, vocab_size = imported.spec, imported.vocab_size
-    bos_id = None if bos_token is None else tokenizer.token_id(bos_token)
     return {
         "architecture": to_json(spec),
         "vocab_size": vocab_size,

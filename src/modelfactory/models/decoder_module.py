@@ -66,8 +66,15 @@ class DecoderModule(nn.Module):
 
     def forward(self, tokens_BT: torch.Tensor, cache: DecoderCache | None = None) -> torch.Tensor:
         """Return logits_BTV; with a cache, `tokens_BT` continue what the cache holds."""
-        x_BTD, _ = self.hidden(tokens_BT, cache)
-        return scaled(functional.linear(x_BTD, self.head_VD), **self.logits)
+        return self.to_logits(self.states(tokens_BT, cache))
+
+    def states(self, tokens_BT: torch.Tensor, cache: DecoderCache | None = None) -> torch.Tensor:
+        """Return what `to_logits` takes, x_BTD: whoever wants few logits picks positions between the two."""
+        return self.hidden(tokens_BT, cache)[0]
+
+    def to_logits(self, x_ND: torch.Tensor) -> torch.Tensor:
+        """Return logits_NV of states, whatever their leading dimensions."""
+        return scaled(functional.linear(x_ND, self.head_VD), **self.logits)
 
     def hidden(
         self, tokens_BT: torch.Tensor, cache: DecoderCache | None = None, packing: Packing | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from modelfactory.tokens.tokenizer import Tokenizer
     from modelfactory.train.learner import Learner
 
-_KEPT = ("tokenizer_vocab_size", "prefix_id", "chat_template", "chat_names", "origin")
+_KEPT = ("tokenizer_vocab_size", "prefix_id", "adds_prefix", "chat_template", "chat_names", "origin")
 """Facts of a start that hold for what is made of it."""
 
 
