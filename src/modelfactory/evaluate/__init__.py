@@ -18,6 +18,7 @@ from modelfactory.evaluate.item_files import ItemFile, Row
 from modelfactory.evaluate.minimal_pairs import MinimalPairs
 from modelfactory.evaluate.multiple_choice import MultipleChoice
 from modelfactory.evaluate.next_line import NextLine
+from modelfactory.evaluate.perplexity import Perplexity
 from modelfactory.evaluate.task import Answers, Evaluate, ItemOutcome, Prepared, Task
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "MinimalPairs",
     "MultipleChoice",
     "NextLine",
+    "Perplexity",
     "Prepared",
     "Row",
     "Task",
