@@ -57,6 +57,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
         (["run", "a.py", "--jobs", "0"], "found '0', wanted a whole number of at least 1"),
         (["run", "a.py", "--threads", "two"], "found 'two', wanted a whole number of at least 1"),
         (["run", "a.py", "--retries", "-1"], "found '-1', wanted a whole number of at least 0"),
+        (["eval", "x", "--task", "y", "--limit", "0"], "found '0', wanted a whole number of at least 1"),
+        (["eval", "x"], "--task"),
         (["run"], "FILE"),
         (["run", "a.py", "--jobs"], "factory run --jobs: found another number of words after it, wanted one"),
         (["run", "a.py", "--jbos", "3"], "found unknown words: --jbos 3"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +20,10 @@ from modelfactory.cli import (
     running,
     upkeep,
 )
-from modelfactory.cli.words import Parser
+from modelfactory.cli.words import Parser, at_least_one, at_least_zero
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
     from modelfactory.cli.answer import Answer
@@ -206,11 +206,11 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 def _add_execution(parser: argparse.ArgumentParser) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parser.add_argument(
-        "--jobs", type=_at_least_one, default=cores, help=f"stages at once (default: {cores}, the cores here)"
+        "--jobs", type=at_least_one, default=cores, help=f"stages at once (default: {cores}, the cores here)"
     )
     parser.add_argument(
         "--threads",
-        type=_at_least_one,
+        type=at_least_one,
         default=cores,
         help=f"CPU threads, divided between the jobs (default: {cores})",
     )
@@ -225,7 +225,7 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     _add_execution(parser)
     parser.add_argument(
-        "--retries", type=_at_least_zero, default=0, help="further tries of a stage that fails (default: 0)"
+        "--retries", type=at_least_zero, default=0, help="further tries of a stage that fails (default: 0)"
     )
     parser.add_argument(
         "--engine", choices=("local",), default="local", help="where stages run (default: local)"
@@ -238,7 +238,7 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
     """Add how training is carried out; it changes no result beyond rounding, but memory and time."""
     parser.add_argument(
         "--micro-batch-tokens",
-        type=_at_least_one,
+        type=at_least_one,
         default=16_384,
         help="tokens passed through a model at once; gradients are summed (default: 16384)",
     )
@@ -263,21 +263,3 @@ def _add_way(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="what training computes again in the backward pass, to save memory (default: none)",
     )
-
-
-def _at_least_one(text: str) -> int:
-    return _whole(text, least=1)
-
-
-def _at_least_zero(text: str) -> int:
-    return _whole(text, least=0)
-
-
-def _whole(text: str, least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise argparse.ArgumentTypeError(f"found {text!r}, wanted a whole number of at least {least}")
-    return number

@@ -15,6 +15,7 @@ from modelfactory.cli.inspecting import stored_checkpoint
 from modelfactory.cli.permission import permitted_tasks
 from modelfactory.cli.running import INTERRUPTED, listener, live, print_failures
 from modelfactory.cli.setting import existing_store
+from modelfactory.cli.words import at_least_one, at_least_zero
 from modelfactory.engine import LocalEngine
 from modelfactory.errors import CommandError, WorkspaceError
 from modelfactory.loading.tasks import folders_of, read_tasks
@@ -55,17 +56,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     tasks.complete = shtab.FILE  # type: ignore[attr-defined]
     parser.add_argument(
-        "--n-shot", type=_count, metavar="N", help="examples before each item, of lm-evaluation-harness"
+        "--n-shot",
+        type=at_least_zero,
+        metavar="N",
+        help="examples before each item, of lm-evaluation-harness",
     )
     parser.add_argument(
-        "--limit", type=_count, metavar="N", help="the first N items alone, of lm-evaluation-harness"
+        "--limit", type=at_least_one, metavar="N", help="the first N items alone, of lm-evaluation-harness"
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError
-    return int(text)
 
 
 def eval_(arguments: argparse.Namespace) -> Answer:

@@ -63,3 +63,23 @@ class Parser(argparse.ArgumentParser):
 def _near(word: str, known: Iterable[str]) -> str:
     """Return the closest word as a remedy; what is known stands in the text already."""
     return closest(word, known) if nearest(word, known) else ""
+
+
+def at_least_one(text: str) -> int:
+    """Return the whole number that a word is, from 1 up."""
+    return _whole(text, least=1)
+
+
+def at_least_zero(text: str) -> int:
+    """Return the whole number that a word is, from 0 up."""
+    return _whole(text, least=0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"found {text!r}, wanted a whole number of at least {least}")
+    return number
