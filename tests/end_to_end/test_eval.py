@@ -136,6 +136,12 @@ def test_wrong_words(asked: Line, words: tuple[str, ...], told: str) -> None:
     assert told in answer.err
 
 
+def test_a_folder_of_the_name_of_a_run_is_no_hindrance(asked: Line) -> None:
+    (asked.folder / "low").mkdir()
+    (asked.folder / "low" / "seed=1").mkdir()
+    assert evaluate(asked, "low/seed=1", "--task", "beside.py:QUIZ").code == 0
+
+
 def test_faulty_items_are_refused_with_their_lines_before_any_work(asked: Line) -> None:
     write_items(asked, [ITEMS[0], {"query": "x", "choices": [" 1", " 2"]}, ITEMS[1] | {"choices": []}])
     answer = asked.call("eval", "high/seed=1", "--task", "beside.py:QUIZ")

@@ -20,6 +20,7 @@ from modelfactory.engine import LocalEngine
 from modelfactory.errors import CommandError, WorkspaceError
 from modelfactory.loading.tasks import folders_of, read_tasks
 from modelfactory.plan import checkpoint_of, plan_evaluations
+from modelfactory.plan.evaluations import ADDED
 from modelfactory.report.numbers import NONE, printable
 from modelfactory.run import RunOptions, carry_out
 from modelfactory.verdict import Measure
@@ -70,7 +71,6 @@ def eval_(arguments: argparse.Namespace) -> Answer:
     """Evaluate a checkpoint; what is stored is not asked again."""
     tasks = read_tasks(arguments.tasks, n_shot=arguments.n_shot, limit=arguments.limit)
     tasks = permitted_tasks(tasks) if arguments.allow_unsandboxed else tasks
-    _refuse_folder(arguments.checkpoint)
     with existing_store(arguments.workspace) as store:
         checkpoint = _checkpoint(store, arguments.checkpoint)
         jobs = arguments.jobs
@@ -89,17 +89,6 @@ def eval_(arguments: argparse.Namespace) -> Answer:
     return Answer(data=data, text=lambda console: _print(console, checkpoint, found, outcome), code=code)
 
 
-def _refuse_folder(name: str) -> None:
-    """Tell whoever names files of a model what makes a checkpoint of them."""
-    if Path(name).exists() and (Path(name).is_dir() or Path(name).suffix == ".gguf"):
-        raise CommandError(
-            place=name,
-            found="files of a model",
-            wanted="a checkpoint of the workspace",
-            remedy=f"Keep it there first: factory import {name} --name NAME; then factory eval NAME.",
-        )
-
-
 def _checkpoint(store: Store, name: str) -> StoredCheckpoint:
     """Return the checkpoint of a name, its bytes whole.
 
@@ -107,7 +96,10 @@ def _checkpoint(store: Store, name: str) -> StoredCheckpoint:
         CommandError: there is none.
         WorkspaceError: it is damaged.
     """
-    folder, _ = stored_checkpoint(store, name)
+    try:
+        folder, _ = stored_checkpoint(store, name)
+    except CommandError as error:
+        raise _of_files(name) or error from error
     record = store.record(folder.name)
     assert record is not None
     for fingerprint in (record.fingerprint, record.inputs["tokenizer"]):
@@ -119,6 +111,19 @@ def _checkpoint(store: Store, name: str) -> StoredCheckpoint:
                 remedy="`factory doctor --rebuild` takes it out; then run its experiment, or import it.",
             )
     return checkpoint_of(store, record)
+
+
+def _of_files(name: str) -> CommandError | None:
+    """Tell whoever names files of a model, and no stage, what makes a checkpoint of them."""
+    path = Path(name)
+    if not (path.is_dir() or (path.is_file() and path.suffix == ".gguf")):
+        return None
+    return CommandError(
+        place=name,
+        found="files of a model",
+        wanted="a checkpoint of the workspace",
+        remedy=f"Keep it there first: factory import {name} --name NAME; then factory eval NAME.",
+    )
 
 
 def _carried_out(
@@ -145,7 +150,7 @@ def _row(
 ) -> dict[str, Any] | None:
     """Return the score on one task as `--json` prints it; None where the evaluation did not come about."""
     roles = next(iter(plan.roles.values()))
-    fingerprint = next(fp for role, fp in roles.items() if role.endswith(f":{task.name}@{checkpoint.step}"))
+    fingerprint = roles[f"{ADDED}{task.name}@{checkpoint.step}"]
     if fingerprint not in store.states([fingerprint]):
         return None
     folder = store.stage_dir(fingerprint)
