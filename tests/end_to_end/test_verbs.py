@@ -29,11 +29,30 @@ FINDING = {
     "seeds_needed",
 }
 FILE = "FILE"
+TASK = """from modelfactory.evaluate import NextLine
+from tiny_study import HELD_OUT
+
+LINES = NextLine(dataset=HELD_OUT, n_items=6, seed=0)
+"""
 STORIES = Path(__file__).parents[1] / "interchange" / "files"
 VERBS: dict[str, tuple[tuple[str | Path, ...], set[str]]] = {
     "check": ((FILE,), {"file", "experiments", "variants", "comparisons", "stages"}),
     "plan": ((FILE,), {"stages", "models", "totals", "assumptions", "designs"}),
     "run": ((FILE,), {"ran", "stored", "failed", "blocked", "seconds", "stopped", "report"}),
+    "eval": (
+        ("low/seed=1", "--task", "asked.py:LINES"),
+        {
+            "checkpoint",
+            "label",
+            "evaluations",
+            "ran",
+            "stored",
+            "failed",
+            "blocked",
+            "seconds",
+            "stopped",
+        },
+    ),
     "compare": ((FILE,), {"comparisons", "missing", "stale", "stale_reasons"}),
     "report": ((FILE,), {"report"}),
     "promote": (
@@ -64,6 +83,8 @@ def test_json_is_one_object_on_stdout(line: Line, verb: str) -> None:
     words, keys = VERBS[verb]
     if verb == "promote":
         with_rule(line)
+    if verb == "eval":
+        (line.folder / "asked.py").write_text(TASK)
     answer = line.ask(verb, *[line.study if word == FILE else word for word in words], "--json")
     assert answer.code == 0, answer.err
     assert set(answer.json) == keys
